@@ -1,0 +1,118 @@
+package publisher
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/seed-1cfd9858/relay/outbox"
+)
+
+// RegressedError says that the stream is shorter than it was: the broker lost what it had acked.
+type RegressedError struct {
+	Stream      string
+	Last, Acked uint64
+}
+
+func (e *RegressedError) Error() string {
+	return fmt.Sprintf("stream %q ends at sequence %d, but sequence %d was acked: the broker lost messages", e.Stream, e.Last, e.Acked)
+}
+
+// UnfitError says that the stream cannot be used as it is configured.
+type UnfitError struct {
+	Problem Problem
+}
+
+func (e *UnfitError) Error() string { return e.Problem.Text }
+
+// Resume finds out, beside the loop, where publishing can go on: it waits for the answers that are still out, connects
+// anew if it must, and reads the stream back. Nothing of it touches the publisher; Apply does, on the loop.
+type Resume struct {
+	cfg       Config
+	origin    outbox.Origin
+	session   bool // the first of a session: the whole tail counts
+	confirmed pglogrepl.LSN
+	ended     *epoch
+	link      *link
+	advance   bool           // to the next piece of a long tail
+	from      uint64         // where to read from, if not session
+	acked     uint64         // the highest sequence acked in this process
+	waiting   map[key]uint64 // the window's events that are not known to be stored: their ordinals
+	maxTail   int
+	closing   *sync.WaitGroup
+}
+
+// Resumed is the result of a Resume.
+type Resumed struct {
+	link   *link
+	stream Stream
+	tail   *tail
+	found  map[uint64]outbox.Position // by ordinal: events of the window that are in the stream
+}
+
+// Stream returns what the leader said of the stream; its LastSeq is L.
+func (r *Resumed) Stream() Stream { return r.stream }
+
+// Foreign returns how many messages in the tail come from elsewhere.
+func (r *Resumed) Foreign() uint64 { return r.tail.foreign }
+
+// Run may block for as long as the servers do, until ctx ends. On an error the connection that it may have made is given
+// up. Errors: *ConnectError, *ConfigError, *RegressedError, *UnfitError, those of InspectStream, and others of NATS.
+func (r *Resume) Run(ctx context.Context) (*Resumed, error) {
+	if r.ended != nil {
+		r.ended.settle(ctx)
+	}
+	l := r.link
+	if l == nil || l.dead.Load() {
+		var err error
+		if l, err = dialLink(ctx, r.cfg.Conn); err != nil {
+			return nil, err
+		}
+	}
+	resumed, err := r.inspect(ctx, l)
+	if err != nil {
+		if l != r.link {
+			r.closing.Go(l.nc.Close)
+		}
+		return nil, err
+	}
+	return resumed, nil
+}
+
+func (r *Resume) inspect(ctx context.Context, l *link) (*Resumed, error) {
+	stream, err := InspectStream(ctx, l.nc, r.cfg.Conn.JSDomain, r.cfg.Stream)
+	if err != nil {
+		return nil, err
+	}
+	if stream.LastSeq < r.acked {
+		return nil, &RegressedError{Stream: stream.Name, Last: stream.LastSeq, Acked: r.acked}
+	}
+	for _, p := range stream.Problems(r.cfg.Template.String()) {
+		if p.Severity == Broken {
+			return nil, &UnfitError{Problem: p}
+		}
+	}
+	reader := &tailReader{
+		nc: l.nc, domain: r.cfg.Conn.JSDomain, stream: stream, origin: r.origin, confirmed: r.confirmed, max: r.maxTail,
+	}
+	from := r.from
+	if r.session {
+		if from, err = reader.start(ctx); err != nil {
+			return nil, err
+		}
+	}
+	res := &Resumed{link: l, stream: stream, found: map[uint64]outbox.Position{}}
+	res.tail, err = reader.read(ctx, from, func(id string, p outbox.Position) bool {
+		ordinal, waits := r.waiting[keyOf(id)]
+		if waits {
+			res.found[ordinal] = p
+		}
+		return !waits
+	})
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
