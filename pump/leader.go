@@ -177,7 +177,7 @@ func (l *leader) interrupted(err error, now time.Time) {
 	l.setState(l.stateOr(StateResuming), err.Error())
 	events, _ := l.publisher.Waiting()
 	attrs := []any{
-		"reason", err, "attempt", l.resume.attempt, "backoff", wait, "events_waiting", events,
+		"reason", err, "attempt", l.resume.attempt, "backoff", wait.Round(time.Millisecond), "events_waiting", events,
 		"waiting_since", l.Status().WaitingSince.Format(time.RFC3339),
 	}
 	var epoch *publisher.EpochError

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -77,13 +78,17 @@ func (p *Pump) Run(ctx context.Context) error {
 		if errors.Is(err, errYield) {
 			wait = yieldFor
 		}
-		p.log.Warn("session ended, another one follows", "err", err, "backoff", wait, "lasted", time.Since(began).Round(time.Millisecond))
-		p.setState(StateStandby, err.Error())
+		p.log.Warn("session ended, another one follows", "reason", sessionEnd(err), "lasted", time.Since(began).Round(time.Millisecond),
+			"backoff", wait.Round(time.Millisecond))
+		p.setState(StateStandby, sessionEnd(err))
 		if !sleep(ctx, wait) {
 			return p.stopped(ctx, nil)
 		}
 	}
 }
+
+// sessionEnd says in one line why a session ended.
+func sessionEnd(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 func (p *Pump) stopped(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !final(err) {
@@ -164,8 +169,8 @@ func (p *Pump) standby(ctx context.Context) (*replication.Session, pglogrepl.LSN
 			return nil, 0, &PermanentError{Err: err, advice: advice}
 		}
 		wait := p.retry.NextBackOff()
-		p.setState(StateStandby, err.Error())
-		p.log.Warn("PostgreSQL cannot be used, trying again", "err", err, "advice", advice, "backoff", wait)
+		p.setState(StateStandby, slot.Reason(err))
+		p.log.Warn("PostgreSQL cannot be used, trying again", "reason", slot.Reason(err), "advice", advice, "backoff", wait.Round(time.Millisecond))
 		if !sleep(ctx, wait) {
 			break
 		}

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/seed-1cfd9858/relay/slot"
 )
@@ -122,34 +120,8 @@ func postgresError(doing string, err error) error {
 
 // cause says of an error what a person can use: the driver repeats host, user and every attempt.
 func cause(err error) error {
-	if text := causeText(err); text != "" {
+	if text := slot.Reason(err); text != err.Error() {
 		return &restated{text: text, err: err}
 	}
 	return err
-}
-
-func causeText(err error) string {
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return fmt.Sprintf("%s (SQLSTATE %s)", pgErr.Message, pgErr.Code)
-	}
-	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		return fmt.Sprintf("host %s is not known", dns.Name)
-	}
-	if system, ok := errors.AsType[*os.SyscallError](err); ok {
-		return system.Err.Error()
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return "no answer in time"
-	}
-	if _, ok := errors.AsType[*pgconn.ConnectError](err); !ok {
-		return ""
-	}
-	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
-		err = inner
-	}
-	all := unjoin(err) // one for each attempt
-	for inner := all[len(all)-1]; inner != nil; inner = errors.Unwrap(inner) {
-		err = inner
-	}
-	return err.Error()
 }
