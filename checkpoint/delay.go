@@ -35,8 +35,8 @@ func (d *Delay) Put(low pglogrepl.LSN, now time.Time) {
 	n := len(d.samples)
 	switch {
 	case n > 0 && low <= d.samples[n-1].lsn, n == 0 && low <= d.out:
-	case n > 1 && d.samples[n-1].at.Sub(d.samples[n-2].at) < sampling:
-		d.samples[n-1] = sample{at: now, lsn: low} // later than its first part, never earlier
+	case n > 1 && now.Sub(d.samples[n-2].at) < sampling:
+		d.samples[n-1] = sample{at: now, lsn: low} // its first part waits for less than sampling more, and never less
 	default:
 		d.samples = append(d.samples, sample{at: now, lsn: low})
 	}
