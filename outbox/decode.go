@@ -144,6 +144,9 @@ func (d *Decoder) Insert(data []byte, ev *Event) (bool, error) {
 	r := reader{b: data}
 	r.skip(1)
 	rel := d.relations[r.uint32()]
+	if r.bad {
+		return false, fmt.Errorf("insert: %w", ErrMessage)
+	}
 	if rel == nil {
 		return false, nil
 	}
@@ -205,8 +208,12 @@ func (d *Decoder) fill(rel *relation, ev *Event) error {
 		ev.Payload = append(d.raw.take(len(payload)), payload...)
 		return nil
 	}
+	room := len(payload)
+	if bytes.HasPrefix(payload, []byte(`\x`)) {
+		room = room/2 - 1 // two digits for a byte, after \x
+	}
 	var err error
-	ev.Payload, err = appendBytea(d.raw.take(len(payload)), payload)
+	ev.Payload, err = appendBytea(d.raw.take(room), payload)
 	return err
 }
 
@@ -253,7 +260,7 @@ func appendBytea(dst, text []byte) ([]byte, error) {
 		case i+1 < len(text) && text[i+1] == '\\':
 			dst = append(dst, '\\')
 			i++
-		case i+3 < len(text) && octal(text[i+1]) && octal(text[i+2]) && octal(text[i+3]):
+		case i+3 < len(text) && text[i+1] <= '3' && octal(text[i+1]) && octal(text[i+2]) && octal(text[i+3]):
 			dst = append(dst, (text[i+1]-'0')<<6|(text[i+2]-'0')<<3|(text[i+3]-'0'))
 			i += 3
 		default:

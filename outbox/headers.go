@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"unicode/utf8"
 )
 
 // parseHeaders reads the headers column: a JSON object of strings or arrays of strings. The second result says why the
@@ -12,6 +13,9 @@ import (
 func parseHeaders(data []byte) ([]Header, string) {
 	if len(data) == 0 || string(data) == "{}" {
 		return nil, ""
+	}
+	if !utf8.Valid(data) { // the JSON decoder would put other characters in
+		return nil, "its headers are not UTF-8"
 	}
 	var object map[string]any
 	if err := json.Unmarshal(data, &object); err != nil || object == nil {

@@ -63,7 +63,7 @@ func parseIdentifiers(s string) ([]string, error) {
 			if end < 0 {
 				end = len(s)
 			}
-			part, s = strings.ToLower(s[:end]), s[end:]
+			part, s = strings.Map(fold, s[:end]), s[end:]
 			if strings.ContainsFunc(part, func(r rune) bool { return !identifierRune(r) }) {
 				return nil, ErrTable
 			}
@@ -80,6 +80,14 @@ func parseIdentifiers(s string) ([]string, error) {
 			return nil, ErrTable
 		}
 	}
+}
+
+// fold is how PostgreSQL folds a letter of a name in UTF-8: only those of ASCII.
+func fold(r rune) rune {
+	if r >= 'A' && r <= 'Z' {
+		return r + ('a' - 'A')
+	}
+	return r
 }
 
 func quoteIfNeeded(s string) string {
