@@ -47,6 +47,7 @@ type Session struct {
 	woken    atomic.Bool
 	deadline time.Time // read deadline that is set on the connection; zero when Wake may have moved it
 	lastRead time.Time // when something was last received, or reading began again
+	partial  int       // bytes of the message that was incomplete when a read last ended early
 	status   status
 	stopping stopDetector
 	tx       transaction
@@ -164,8 +165,7 @@ func (s *Session) Next(deadline time.Time, ev *outbox.Event) (Message, error) {
 	}
 	msg, err := s.front.Receive()
 	if err != nil {
-		var timeout net.Error
-		if errors.As(err, &timeout) && timeout.Timeout() {
+		if timedOut(err) {
 			s.deadline = time.Time{}
 			return Message{}, s.checkSilence()
 		}
@@ -193,6 +193,11 @@ func (s *Session) setDeadline(want time.Time) {
 func (s *Session) Resumed() { s.lastRead = time.Now() }
 
 func (s *Session) checkSilence() error {
+	if n := s.front.ReadBufferLen() + s.buffer.Buffered(); n != s.partial {
+		if s.partial = n; n > 0 { // a long message on a slow network is no silence
+			s.lastRead = time.Now()
+		}
+	}
 	if silent := time.Since(s.lastRead); silent > s.timeout {
 		s.broken = true
 		return fmt.Errorf("%w (%s)", ErrSilent, silent.Round(time.Millisecond))
@@ -218,22 +223,26 @@ func (s *Session) Close(ctx context.Context) error {
 	if s.broken {
 		return s.conn.Close(ctx)
 	}
+	// Before the context can set one: the last deadlines of reading and writing are none of this.
+	if err := s.net.SetDeadline(time.Time{}); err != nil {
+		return errors.Join(fmt.Errorf("end the stream: %w", err), s.conn.Close(ctx))
+	}
 	stop := context.AfterFunc(ctx, func() { _ = s.net.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	err := s.finish()
+	err := s.finish(ctx)
 	return errors.Join(err, s.conn.Close(ctx))
 }
 
-func (s *Session) finish() error {
-	if err := s.net.SetReadDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("end the stream: %w", err)
-	}
+func (s *Session) finish(ctx context.Context) error {
 	s.front.Send(&pgproto3.CopyDone{})
 	if err := s.front.Flush(); err != nil {
 		return fmt.Errorf("end the stream: %w", err)
 	}
 	for { // what the server sent before it saw the end is still on its way
 		msg, err := s.front.Receive()
+		if timedOut(err) && s.net.SetReadDeadline(time.Time{}) == nil && ctx.Err() == nil {
+			continue // woken. The context is asked last, for it ends before it sets its deadline
+		}
 		if err != nil {
 			return fmt.Errorf("end the stream: %w", err)
 		}
@@ -241,7 +250,12 @@ func (s *Session) finish() error {
 		case *pgproto3.ReadyForQuery:
 			return nil
 		case *pgproto3.ErrorResponse:
-			return fmt.Errorf("end the stream: %w", pgconn.ErrorResponseToPgError(msg))
+			return fmt.Errorf("end the stream: %w", streamError(pgconn.ErrorResponseToPgError(msg)))
 		}
 	}
+}
+
+func timedOut(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
 }

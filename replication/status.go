@@ -58,9 +58,9 @@ func (s *Session) reportDue(settled bool) time.Time {
 // takes a zero Flush for "unknown" and a Write beyond Flush for a promise.
 func (s *Session) Flush(now time.Time) error {
 	// A server that we answer on our own has no reason to send anything, and then a dead one looks like an idle one. So an
-	// update that is not an answer asks for one.
+	// update that is not an answer asks for one, unless the confirmed LSN moves and the server has spoken lately.
 	ask := byte(1)
-	if s.status.requested || s.status.confirmed > s.status.sent {
+	if s.status.requested || s.status.confirmed > s.status.sent && now.Sub(s.lastRead) < s.timeout/3 {
 		ask = 0
 	}
 	var b [1 + 8 + 8 + 8 + 8 + 1]byte
