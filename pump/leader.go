@@ -79,7 +79,7 @@ func (p *Pump) lead(ctx context.Context, session *replication.Session, confirmed
 		cancel()
 		l.endTasks()
 		p.publisher.Idle()
-		p.closeSession(ctx, session)
+		_ = p.closeSession(ctx, session) // it has been logged
 	}()
 	return l.loop(ctx, work)
 }
@@ -341,7 +341,7 @@ func (l *leader) read(deadline time.Time) error {
 	for range turn {
 		m, err := l.session.Next(deadline, l.publisher.Next())
 		if err != nil {
-			return l.unreadable(err)
+			return l.unread(err)
 		}
 		switch m.Kind {
 		case replication.Begin:
@@ -364,25 +364,15 @@ func (l *leader) read(deadline time.Time) error {
 	return nil
 }
 
-// unreadable takes an error of the stream: an undecodable row ends the relay once what came before it is stored, another
+// unread takes an error of the stream: an undecodable row ends the relay once what came before it is stored, another
 // one ends the session.
-func (l *leader) unreadable(err error) error {
+func (l *leader) unread(err error) error {
 	var unfit *outbox.TableError
-	switch {
-	case errors.As(err, &unfit):
+	if errors.As(err, &unfit) {
 		l.halted(err, time.Now())
 		return nil
-	case !errors.Is(err, replication.ErrPublicationUnknown):
-		return err
 	}
-	cfg := l.cfg.Slot
-	l.log.Error("the slot cannot be read", "err", err)
-	return &UnfitError{Problems: []slot.Problem{{
-		Code: slot.CodePublicationMaybeYounger, Severity: slot.Broken, Kind: slot.KindPublication,
-		Text: fmt.Sprintf("slot %q is older than publication %q, and still has to read WAL from before it: creating the publication again does not help",
-			cfg.Slot, cfg.Publication),
-		Fix: fmt.Sprintf("relay slot drop --slot %s, then relay slot create: it counts the rows that the new slot does not cover and prints how to send them", cfg.Slot),
-	}}}
+	return l.unreadable(err)
 }
 
 // checked looks at the catalogue from time to time: a dropped table or publication is not seen in the stream.

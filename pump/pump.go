@@ -212,8 +212,8 @@ func (p *Pump) acquire(ctx context.Context) (_ *replication.Session, _ pglogrepl
 		err = fmt.Errorf("slot %q is not held by this session", p.cfg.Slot.Slot)
 	}
 	if err != nil {
-		p.closeSession(ctx, session)
-		return nil, 0, "", err
+		// A session that ended at once has lost the slot already: what the server said about it is what counts.
+		return nil, 0, "", p.unreadable(errors.Join(err, p.closeSession(ctx, session)))
 	}
 	return session, *state.Slot.ConfirmedFlushLSN, "", nil
 }
@@ -259,10 +259,23 @@ func (p *Pump) fit(state slot.State) error {
 	return nil
 }
 
-func (p *Pump) closeSession(ctx context.Context, session *replication.Session) {
+// unreadable makes an *UnfitError of the server's answer that it has no such publication at the LSN it reads: it is there
+// now, or the relay would not have come this far. Another error stays as it is.
+func (p *Pump) unreadable(err error) error {
+	if !errors.Is(err, replication.ErrPublicationUnknown) {
+		return err
+	}
+	p.log.Error("the slot cannot be read", "err", err)
+	return &UnfitError{Problems: []slot.Problem{slot.TooOld(p.cfg.Slot)}}
+}
+
+// closeSession ends a session and returns what the server said against that.
+func (p *Pump) closeSession(ctx context.Context, session *replication.Session) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.patience())
 	defer cancel()
-	if err := session.Close(ctx); err != nil {
+	err := session.Close(ctx)
+	if err != nil {
 		p.log.Debug("session did not end in an orderly way", "err", err)
 	}
+	return err
 }

@@ -54,6 +54,16 @@ func (c Config) flags() string {
 	return "--slot " + c.Slot + " --publication " + shellQuote(c.Publication) + " --table " + shellQuote(c.Table.String())
 }
 
+// TooOld is the problem of a slot that still has to read WAL from before its publication: the server says so only while it
+// decodes (SQLSTATE 42704 from versions before 18).
+func TooOld(c Config) Problem {
+	return Problem{
+		Code: CodePublicationMaybeYounger, Severity: Broken, Kind: KindPublication, Fix: c.recreate(),
+		Text: fmt.Sprintf("slot %q is older than publication %q and still has to read WAL from before it: creating the publication again "+
+			"does not help; a new slot does, and relay slot create says how to send the rows that it does not cover", c.Slot, c.Publication),
+	}
+}
+
 // recreate is the way out when a slot can never be used again.
 func (c Config) recreate() string {
 	return "relay slot drop --slot " + c.Slot + " && relay slot create " + c.flags()
