@@ -170,7 +170,7 @@ func (r *tailReader) read(ctx context.Context, from uint64, keep func(id string,
 }
 
 // shortScan is up to where single requests are quicker than making a consumer.
-const shortScan = 64
+const shortScan = 8
 
 // scan visits the headers of all messages from a sequence to L, in order.
 func (r *tailReader) scan(ctx context.Context, from uint64, visit func(uint64, nats.Header)) error {
