@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -18,13 +19,16 @@ type buildVersion struct {
 	Platform string `json:"platform"`
 }
 
+// version is set by the linker where the Go tool cannot know it: -ldflags "-X .../internal/app.version=v1.2.3".
+var version string
+
 func readVersion() buildVersion {
-	v := buildVersion{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := buildVersion{Version: cmp.Or(version, "(devel)"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
 	}
-	if info.Main.Version != "" {
+	if version == "" && info.Main.Version != "" {
 		v.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {
