@@ -38,7 +38,9 @@ func TestNewcomer(t *testing.T) {
 		}
 		var codes []string
 		for _, r := range report.Reasons {
-			codes = append(codes, r.Code)
+			if r.Code != codePendingUnknown { // depends on what other tests have written since the slot was made
+				codes = append(codes, r.Code)
+			}
 		}
 		slices.Sort(codes)
 		if report.Verdict != verdict || got.code != code || !slices.Equal(codes, want) {
