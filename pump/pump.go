@@ -201,6 +201,12 @@ func (p *Pump) acquire(ctx context.Context) (_ *replication.Session, _ pglogrepl
 		return nil, 0, "another relay, just now", errSlotTaken
 	}
 	if err != nil {
+		// The slot may have been lost since the look: its state says more than the server's refusal.
+		if state, again := p.inspect(ctx); again == nil {
+			if unfit := p.fit(state); final(unfit) {
+				err = unfit
+			}
+		}
 		return nil, 0, "", err
 	}
 	// Now that nobody else can move it, the slot's confirmed LSN is where this session begins.
