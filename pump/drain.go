@@ -36,8 +36,10 @@ func (l *leader) finish(now time.Time) (bool, error) {
 	default:
 		l.log.Warn("the drain timeout has passed: the events that are left will be sent by the next relay", "events_left", events)
 	}
-	l.delay.Flush()
-	l.session.Confirm(l.delay.Low(now))
+	if l.confirmable() {
+		l.delay.Flush()
+		l.session.Confirm(l.delay.Low(now))
+	}
 	if err := l.session.Flush(now); err != nil {
 		l.log.Warn("the last confirmation did not reach PostgreSQL: the next relay finds the events in the stream", "err", err)
 	}

@@ -267,7 +267,9 @@ func (l *leader) halted(err error, now time.Time) {
 func (l *leader) confirm(now time.Time) error {
 	l.window.Stored(l.publisher.Stored())
 	l.delay.Put(l.window.Low(), now)
-	l.session.Confirm(l.delay.Low(now))
+	if l.confirmable() {
+		l.session.Confirm(l.delay.Low(now))
+	}
 	settled := l.window.Settled()
 	due, err := l.session.Report(now, settled)
 	if err != nil {
@@ -280,6 +282,10 @@ func (l *leader) confirm(now time.Time) error {
 	}
 	return nil
 }
+
+// confirmable reports whether what is stored may be confirmed now. With a delay it may not while there is no epoch: a broker
+// that is away may be losing what it acked, and how the next epoch begins tells.
+func (l *leader) confirmable() bool { return l.cfg.ConfirmDelay == 0 || l.publisher.Publishing() }
 
 // statusPace is how old a public status of a busy relay may be.
 const statusPace = 100 * time.Millisecond
@@ -319,7 +325,11 @@ func (l *leader) wait(now time.Time) error {
 // deadline returns when the loop has something to do even if nothing happens.
 func (l *leader) deadline(now time.Time) time.Time {
 	at := l.checkAt
-	for _, t := range []time.Time{l.reportAt, l.delay.Next(), l.publisher.AckDeadline(), l.drain} {
+	delayed := l.delay.Next()
+	if !l.confirmable() {
+		delayed = time.Time{}
+	}
+	for _, t := range []time.Time{l.reportAt, delayed, l.publisher.AckDeadline(), l.drain} {
 		if !t.IsZero() && t.Before(at) {
 			at = t
 		}

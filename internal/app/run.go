@@ -34,7 +34,7 @@ func (a *app) runCommand() *cli.Command {
 	drainTimeout := own("drain-timeout", "10s", "`time` for storing what is read, after SIGTERM")
 	sessionTimeout := own("session-timeout", "10s", "`time` after which PostgreSQL drops a silent relay and a standby can take over")
 	yieldAfter := own("yield-after", "60s", "`time` without a broker after which the slot is offered to a standby; 0 = never")
-	confirmDelay := own("confirm-delay", "0s", "`time` that a stored event waits before PostgreSQL may forget it, for brokers that can lose what they acked")
+	confirmDelay := own("confirm-delay", "0s", "`time` that a stored event waits before PostgreSQL may forget it, for brokers that can lose what they acked: their sync interval and 10 s more")
 	onPoison := own("on-poison", "halt", "what to do about an event that can never be stored: `halt`")
 	skip := own("skip-event", "", "`position` of one event that is not to be stored, as the halted relay printed it; may be given several times")
 	skip.repeat = true
