@@ -85,6 +85,7 @@ type Publisher struct {
 	suspect  uint64    // ordinal of the oldest event that it had in flight; 0 once a new session has begun
 	last     uint64    // sequence up to which all is known to be stored in order
 	acked    uint64    // highest sequence acked in this process
+	anchor   anchor    // the message at the sequence last
 	progress time.Time // of the present epoch: when the first message was sent, or the last answer came in
 	closing  sync.WaitGroup
 	maxTail  int // ids to hold
@@ -272,13 +273,16 @@ func (p *Publisher) Collect(now time.Time) error {
 		p.counts.Published += acked - e.counted
 		for ; e.counted < acked; e.counted++ {
 			p.pass()
+			if e.counted+1 == acked {
+				p.anchor = anchor{seq: e.base + acked, key: keyOf(p.window.at(p.window.stored + 1).event.ID)}
+			}
 			p.window.pop()
 		}
 		p.pass()
 		p.last = e.base + acked
 		p.acked = max(p.acked, p.last)
 	}
-	if e.sent > e.counted && now.Sub(p.progress) > p.cfg.AckTimeout {
+	if e.sent > e.counted && now.Sub(p.progress) >= p.cfg.AckTimeout {
 		e.fail(&EpochError{Reason: ReasonTimeout, Text: fmt.Sprintf("no answer within %s", p.cfg.AckTimeout)})
 	}
 	failure := e.failed.Load()
@@ -344,7 +348,7 @@ func (p *Publisher) Resume(need Need, confirmed pglogrepl.LSN) *Resume {
 	p.endEpoch() // NeedTail: nothing of it is in flight
 	r := &Resume{
 		cfg: p.cfg, origin: p.origin, session: need == NeedSession, advance: need == NeedTail, confirmed: confirmed,
-		ended: p.ended, link: p.link, from: p.last + 1, acked: p.acked, waiting: map[key]uint64{}, closing: &p.closing,
+		ended: p.ended, link: p.link, from: p.last + 1, acked: p.acked, anchor: p.anchor, waiting: map[key]uint64{}, closing: &p.closing,
 		maxTail: p.maxTail,
 	}
 	if r.advance {
@@ -359,7 +363,9 @@ func (p *Publisher) Resume(need Need, confirmed pglogrepl.LSN) *Resume {
 }
 
 // Regressed takes note of a *RegressedError: what was acked beyond the stream's end no longer counts.
-func (p *Publisher) Regressed(err *RegressedError) { p.acked, p.last = err.Last, err.Last }
+func (p *Publisher) Regressed(err *RegressedError) {
+	p.acked, p.last, p.anchor = err.Last, err.Last, anchor{}
+}
 
 // Discard gives up what Run found: the session it was for has ended.
 func (p *Publisher) Discard(res *Resumed) { p.adopt(res.link) }
@@ -375,6 +381,7 @@ func (p *Publisher) adopt(l *link) {
 // that it could not begin.
 func (p *Publisher) Apply(r *Resume, res *Resumed) error {
 	p.adopt(res.link)
+	p.anchor = res.anchor
 	p.counts.Foreign += res.tail.foreign
 	if r.session || r.advance {
 		p.tail = res.tail

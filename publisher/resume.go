@@ -2,21 +2,27 @@ package publisher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/nats-io/nats.go"
 
 	"github.com/seed-1cfd9858/relay/outbox"
 )
 
-// RegressedError says that the stream is shorter than it was: the broker lost what it had acked.
+// RegressedError says that the stream is shorter than it was, or was shorter in between: the broker lost what it had acked.
 type RegressedError struct {
 	Stream      string
-	Last, Acked uint64
+	Last, Acked uint64 // what was acked after Last and up to Acked cannot be relied on
+	Replaced    bool   // the stream has grown again: at Acked there is another message
 }
 
 func (e *RegressedError) Error() string {
+	if e.Replaced {
+		return fmt.Sprintf("stream %q has another message at sequence %d than was acked there: the broker lost messages", e.Stream, e.Acked)
+	}
 	return fmt.Sprintf("stream %q ends at sequence %d, but sequence %d was acked: the broker lost messages", e.Stream, e.Last, e.Acked)
 }
 
@@ -39,6 +45,7 @@ type Resume struct {
 	advance   bool           // to the next piece of a long tail
 	from      uint64         // where to read from, if not session
 	acked     uint64         // the highest sequence acked in this process
+	anchor    anchor         // the message before from, as it was known
 	waiting   map[key]uint64 // the window's events that are not known to be stored: their ordinals
 	maxTail   int
 	closing   *sync.WaitGroup
@@ -49,6 +56,7 @@ type Resumed struct {
 	link   *link
 	stream Stream
 	tail   *tail
+	anchor anchor                     // at the end of the stream
 	found  map[uint64]outbox.Position // by ordinal: events of the window that are in the stream
 }
 
@@ -97,6 +105,11 @@ func (r *Resume) inspect(ctx context.Context, l *link) (*Resumed, error) {
 	reader := &tailReader{
 		nc: l.nc, domain: r.cfg.Conn.JSDomain, stream: stream, origin: r.origin, confirmed: r.confirmed, max: r.maxTail,
 	}
+	if !r.session {
+		if err := r.anchor.holds(ctx, reader); err != nil {
+			return nil, err
+		}
+	}
 	from := r.from
 	if r.session {
 		if from, err = reader.start(ctx); err != nil {
@@ -114,5 +127,40 @@ func (r *Resume) inspect(ctx context.Context, l *link) (*Resumed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return res, nil
+	res.anchor, err = anchorAt(ctx, reader, stream.LastSeq)
+	return res, err
+}
+
+// anchor is the message at the sequence up to which the stream is known. A stream that has lost its end and grown
+// again is as long as before: only the message tells.
+type anchor struct {
+	seq uint64 // 0: nothing is known
+	key key
+}
+
+func anchorAt(ctx context.Context, r *tailReader, seq uint64) (anchor, error) {
+	if seq == 0 {
+		return anchor{}, nil
+	}
+	m, err := r.at(ctx, seq)
+	switch {
+	case errors.Is(err, errNoMessage), err == nil && m.Seq != seq:
+		return anchor{}, nil // it was removed: nothing can be proven
+	case err != nil:
+		return anchor{}, err
+	}
+	id := string(m.Header)
+	if h, err := nats.DecodeHeadersMsg(m.Header); err == nil && h.Get(outbox.HeaderMsgID) != "" {
+		id = h.Get(outbox.HeaderMsgID)
+	}
+	return anchor{seq: seq, key: keyOf(id)}, nil
+}
+
+// holds returns a *RegressedError if another message is there now.
+func (a anchor) holds(ctx context.Context, r *tailReader) error {
+	now, err := anchorAt(ctx, r, a.seq)
+	if err == nil && now.seq != 0 && now != a {
+		err = &RegressedError{Stream: r.stream.Name, Last: a.seq - 1, Acked: a.seq, Replaced: true}
+	}
+	return err
 }
