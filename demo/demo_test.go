@@ -49,6 +49,28 @@ func TestDemo(t *testing.T) {
 	}
 }
 
+// Each step is reached, and whatever is left there the next relay makes good.
+func TestDemoCrash(t *testing.T) {
+	t.Parallel()
+	for _, s := range steps() {
+		if s.name == defaultStep {
+			continue // TestDemo
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			var stdout, stderr bytes.Buffer
+			if code := command(t.Context(), []string{"demo", "--events", "60", "--crash", s.name}, &stdout, &stderr); code != exitOK {
+				t.Fatalf("exit %d\n%s%s", code, stdout.String(), stderr.String())
+			}
+			for _, text := range []string{"was killed (SIGKILL), " + s.title, s.left, "Nothing lost, nothing doubled, nothing reordered"} {
+				if !strings.Contains(stdout.String(), text) {
+					t.Errorf("the story does not say %q\n%s", text, stdout.String())
+				}
+			}
+		})
+	}
+}
+
 // What --keep prints must be what a person can use; an interrupt then ends it in good order.
 func TestDemoKeep(t *testing.T) {
 	t.Parallel()
@@ -112,6 +134,8 @@ func TestDemoUsage(t *testing.T) {
 		{"--events 1000001", "--events 1000001"},
 		{"--events many", "many"},
 		{"--nope", "nope"},
+		{"--crash nowhere", "received, transaction, published, acked, confirmed, resuming, draining"},
+		{"--crash transaction --events 3", "--events 3"},
 		{"now", `unexpected argument "now"`},
 	} {
 		var stdout, stderr bytes.Buffer

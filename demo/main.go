@@ -73,16 +73,23 @@ type usageError struct{ text string }
 
 func (e *usageError) Error() string { return e.text }
 
-const maxEvents = 1_000_000
+const (
+	maxEvents       = 1_000_000
+	minEventsOfStep = 50
+)
 
 // command parses the flags, plays the demo and says how it went.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var opts options
 	cmd := &cli.App{
-		Name: "demo", HelpName: "go run ./demo", UsageText: "go run ./demo [--events N] [--json] [--keep]",
+		Name: "demo", HelpName: "go run ./demo", UsageText: "go run ./demo [--events N] [--crash STEP] [--json] [--keep]",
 		Usage: "orders, events and a relay that is killed at the worst moment; throwaway servers, nothing is left behind",
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "events", Value: 2000, Usage: "`number` of events that are committed", Destination: &opts.events},
+			&cli.StringFlag{
+				Name: "crash", Value: defaultStep, Destination: &opts.crash,
+				Usage: "the `step` at which a relay is killed, along the path of an event: " + stepNames(),
+			},
 			&cli.BoolFlag{Name: "json", Usage: "the balance as one JSON object on stdout; the story goes to stderr", Destination: &opts.json},
 			&cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show this"}, // the library's own is a global variable
 			&cli.BoolFlag{Name: "keep", Usage: "afterwards keep everything running until Ctrl-C, and say how to look at it", Destination: &opts.keep},
@@ -98,6 +105,8 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 				return &usageError{text: fmt.Sprintf("unexpected argument %q", c.Args().First())}
 			case opts.events < 1 || opts.events > maxEvents:
 				return &usageError{text: fmt.Sprintf("--events %d: want a number from 1 to %d", opts.events, maxEvents)}
+			case opts.crash != defaultStep && opts.events < minEventsOfStep:
+				return &usageError{text: fmt.Sprintf("--events %d: want at least %d to show --crash %s", opts.events, minEventsOfStep, opts.crash)}
 			}
 			return play(c.Context, opts, stdout, stderr)
 		},

@@ -24,7 +24,7 @@ const leadLimit = 30 * time.Second
 // startRelay starts a relay and waits until it holds the slot. It reports an end that nobody asked for with fail.
 func (d *demo) startRelay(ctx context.Context) (*relay, error) {
 	process, err := sandbox.StartProcess(ctx, sandbox.ProcessConfig{
-		Args: []string{"run", "--database-url=" + d.world.proxied(), "--nats-url=" + d.world.nats.URL()},
+		Args: []string{"run", "--database-url=" + d.world.proxied(), "--nats-url=" + d.world.proxiedNATS()},
 		Env:  []string{childEnv + "=" + childKind},
 	})
 	if err != nil {
@@ -52,11 +52,22 @@ func (d *demo) crash(ctx context.Context, r *relay) error {
 		return err
 	}
 	d.world.proxy.OnPg(nil)
+	d.world.natsProxy.OnNATS(nil)
 	d.world.proxy.Cut()
+	d.world.natsProxy.Cut()
 	return waitFor(ctx, leadLimit, "PostgreSQL sees that the relay is gone", func() (bool, error) {
 		held, err := d.world.held(ctx)
 		return !held, err
 	})
+}
+
+// askToStop sends SIGTERM and waits until the relay drains.
+func (r *relay) askToStop(ctx context.Context) error {
+	r.expected.Store(true)
+	if err := r.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return waitFor(ctx, leadLimit, "the relay drains", func() (bool, error) { return strings.Contains(r.Tail(), "stopping: "), nil })
 }
 
 // stop asks the relay to stop, as a supervisor would, and waits for it.

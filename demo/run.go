@@ -17,6 +17,7 @@ import (
 // options is what the flags say.
 type options struct {
 	events     int
+	crash      string // the name of a step
 	json, keep bool
 }
 
@@ -43,8 +44,12 @@ func play(ctx context.Context, opts options, stdout, stderr io.Writer) error {
 	if opts.json {
 		out = stderr
 	}
+	at, err := stepNamed(opts.crash)
+	if err != nil {
+		return err
+	}
 	ctx, fail := context.WithCancelCause(ctx)
-	d := &demo{opts: opts, story: newStory(out), step: steps()[0], orders: &orders{}, fail: fail}
+	d := &demo{opts: opts, story: newStory(out), step: at, orders: &orders{}, fail: fail}
 	b, err := d.perform(ctx)
 	if err == nil && opts.keep {
 		d.keep(ctx)
@@ -184,32 +189,57 @@ type leftBehind struct {
 // interrupt kills the relay at the step, in the middle of the day.
 func (d *demo) interrupt(ctx context.Context, r *relay, before int) (*leftBehind, error) {
 	d.story.chapter("The crash")
-	reached, err := d.step.arm(ctx, d.world)
+	at := d.step
+	if at.again {
+		var err error
+		if at, err = stepNamed(defaultStep); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.storedAtLeast(ctx, before); err != nil { // nothing of the morning is on its way any more
+		return nil, err
+	}
+	reached, err := at.arm(ctx, d.world)
 	if err != nil {
 		return nil, err
 	}
-	writing := d.writeOn(ctx, d.opts.events-before)
+	l := &leftBehind{writing: d.writeOn(ctx, d.opts.events-before)}
 	if err := reached(ctx); err != nil {
 		return nil, err
 	}
-	target := before + max(1, (d.opts.events-before)/2)
-	err = d.until(ctx, writeLimit, "the relay has stored more", func() (bool, error) {
-		n, err := d.world.stored(ctx)
-		return n >= target, err
+	if at.goesOn {
+		if err := d.storedAtLeast(ctx, before+max(1, (d.opts.events-before)/2)); err != nil {
+			return nil, err
+		}
+	}
+	if at.term {
+		if err := r.askToStop(ctx); err != nil {
+			return nil, err
+		}
+		d.story.say("relay 1 was asked to stop (SIGTERM) and drains")
+	}
+	return l, d.killed(ctx, r, at, l)
+}
+
+func (d *demo) storedAtLeast(ctx context.Context, n int) error {
+	return d.until(ctx, writeLimit, "the relay has stored more", func() (bool, error) {
+		stored, err := d.world.stored(ctx)
+		return stored >= n, err
 	})
-	if err != nil {
-		return nil, err
-	}
+}
+
+// killed kills the relay and tells what is left.
+func (d *demo) killed(ctx context.Context, r *relay, at step, l *leftBehind) error {
 	if err := d.crash(ctx, r); err != nil {
-		return nil, err
+		return err
 	}
-	l := &leftBehind{at: time.Now(), writing: writing, passed: &atomic.Int64{}}
-	d.story.say("%s", d.story.paint(red, fmt.Sprintf("relay 1 was killed (SIGKILL), %s", d.step.title)))
-	return l, d.lookAround(ctx, l)
+	l.at, l.passed = time.Now(), &atomic.Int64{}
+	d.story.say("%s", d.story.paint(red, fmt.Sprintf("relay %d was killed (SIGKILL), %s", len(d.relays), at.title)))
+	return d.lookAround(ctx, at, l)
 }
 
 // lookAround tells what there is while nobody relays, and counts from now on what PostgreSQL sends.
-func (d *demo) lookAround(ctx context.Context, l *leftBehind) error {
+func (d *demo) lookAround(ctx context.Context, at step, l *leftBehind) error {
 	stream, err := d.world.readStream(ctx)
 	if err != nil {
 		return err
@@ -220,8 +250,9 @@ func (d *demo) lookAround(ctx context.Context, l *leftBehind) error {
 		return err
 	}
 	unconfirmed := len(again) - compare(again, stream).lost
-	d.story.say("%s", d.story.paint(bold, things(unconfirmed, "event")+" stored, not yet confirmed"))
-	d.story.more("JetStream has them. PostgreSQL does not know it: it will send them to the next relay once more.")
+	d.story.say("%s", d.story.paint(bold, things(unconfirmed, "event")+" stored, not yet confirmed; "+
+		things(len(again)-unconfirmed, "event")+" committed, not yet stored"))
+	d.story.more("%s", at.left)
 	d.story.more("Nothing else was left: the relay keeps no file and no table of its own.")
 	d.world.proxy.OnPg(func(m sandbox.PgMessage) sandbox.Action {
 		if m.Copy == 'w' && m.Pgoutput == 'I' {
@@ -232,17 +263,29 @@ func (d *demo) lookAround(ctx context.Context, l *leftBehind) error {
 	return nil
 }
 
-// takeOver starts the next relay and waits until nothing is left to do.
+// takeOver starts the next relay, and another one if that is killed too, and waits until nothing is left to do.
 func (d *demo) takeOver(ctx context.Context, l *leftBehind) error {
 	d.story.chapter("The next relay")
-	committed, _ := d.orders.count()
-	r, err := d.startRelay(ctx)
-	if err != nil {
+	if d.step.again {
+		reached, err := d.step.arm(ctx, d.world)
+		if err != nil {
+			return err
+		}
+		r, err := d.nextRelay(ctx, l)
+		if err != nil {
+			return err
+		}
+		if err := reached(ctx); err != nil {
+			return err
+		}
+		if err := d.killed(ctx, r, d.step, l); err != nil {
+			return err
+		}
+	}
+	if _, err := d.nextRelay(ctx, l); err != nil {
 		return err
 	}
-	d.story.say("relay 2 holds the slot (pid %d), %.1f s after the kill; %s had committed by then, %s in the stream", r.PID(),
-		time.Since(l.at).Seconds(), things(committed, "event"), count(l.stored))
-	err = d.until(ctx, writeLimit, "the orders are written", func() (bool, error) { return l.writing.Load(), nil })
+	err := d.until(ctx, writeLimit, "the orders are written", func() (bool, error) { return l.writing.Load(), nil })
 	if err != nil {
 		return err
 	}
@@ -254,9 +297,21 @@ func (d *demo) takeOver(ctx context.Context, l *leftBehind) error {
 		return err
 	}
 	sent, added := int(l.passed.Load()), stored-l.stored
-	d.story.say("relay 2 read the end of the stream first, so it knew what was there. PostgreSQL sent it %s:", things(sent, "event"))
+	d.story.say("relay %d read the end of the stream first, so it knew what was there. PostgreSQL sent it %s:", len(d.relays), things(sent, "event"))
 	d.story.more("%s were in the stream already and were left out, %s were stored.", count(sent-added), count(added))
 	return nil
+}
+
+// nextRelay starts one in the place of the one that is gone.
+func (d *demo) nextRelay(ctx context.Context, l *leftBehind) (*relay, error) {
+	committed, _ := d.orders.count()
+	r, err := d.startRelay(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.story.say("relay %d holds the slot (pid %d), %.1f s after the kill; %s had committed by then, %s in the stream", len(d.relays), r.PID(),
+		time.Since(l.at).Seconds(), things(committed, "event"), count(l.stored))
+	return r, nil
 }
 
 // settle waits until everything is stored, confirmed and booked, or nothing moves any more: the balance then says what is

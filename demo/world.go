@@ -23,6 +23,8 @@ const (
 	slotName    = "outbox_relay"
 	publication = "outbox_relay"
 	streamName  = "OUTBOX"
+
+	subjectPrefix = "outbox."
 )
 
 // duplicateWindow is the shortest that a server takes: JetStream forgets ids long before anything is sent again.
@@ -42,9 +44,11 @@ CREATE TABLE bookings (n bigint GENERATED ALWAYS AS IDENTITY, event_id uuid NOT 
 
 // world is the servers and the connections of the demo itself. It belongs to the goroutine that plays.
 type world struct {
-	pg    *sandbox.Postgres
-	nats  *sandbox.NATS
-	proxy *sandbox.Proxy // between relays and PostgreSQL
+	pg   *sandbox.Postgres
+	nats *sandbox.NATS
+
+	proxy     *sandbox.Proxy // between relays and PostgreSQL
+	natsProxy *sandbox.Proxy // between relays and NATS
 
 	admin  *pgx.Conn
 	nc     *nats.Conn
@@ -74,6 +78,10 @@ func startWorld(ctx context.Context, tell *story) (w *world, err error) {
 		return w, err
 	}
 	w.closers = append(w.closers, w.proxy.Close)
+	if w.natsProxy, err = sandbox.StartProxy(ctx, w.nats.Addr()); err != nil {
+		return w, err
+	}
+	w.closers = append(w.closers, w.natsProxy.Close)
 	if err = w.pg.CreateDatabase(ctx, database); err != nil {
 		return w, err
 	}
@@ -109,10 +117,14 @@ func closeConn(ctx context.Context, conn *pgx.Conn) error {
 	return conn.Close(ctx)
 }
 
-// url is where the demo itself finds its database, proxied where its relays do.
+// url is where the demo itself finds its database; proxied and proxiedNATS are where its relays find the servers.
 func (w *world) url() string { return w.pg.URL(database) }
 
 func (w *world) proxied() string { return strings.Replace(w.url(), w.pg.Addr(), w.proxy.Addr(), 1) }
+
+func (w *world) proxiedNATS() string {
+	return strings.Replace(w.nats.URL(), w.nats.Addr(), w.natsProxy.Addr(), 1)
+}
 
 // setUp makes the application's tables, and everything of the relay's with its own commands.
 func (w *world) setUp(ctx context.Context, tell *story) error {
