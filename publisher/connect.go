@@ -1,9 +1,11 @@
 package publisher
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/url"
 	"os"
 	"slices"
@@ -34,6 +36,10 @@ type ConnConfig struct {
 	JSDomain    string // JetStream domain; "" is the server's own
 	InboxPrefix string // prefix of the subjects for answers; default _INBOX
 	Name        string // what the server's operator sees; default relay
+
+	// Dial makes the connections, in place of TCP and of a context's SOCKS proxy. Nil: the network. Simulation gives its
+	// own; no setting does.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// Only a context sets these.
 	tlsFirst   bool

@@ -52,6 +52,9 @@ func Dial(ctx context.Context, cfg ConnConfig, extra ...nats.Option) (*nats.Conn
 	if err != nil {
 		return nil, &ConnectError{Servers: cfg.Servers(), Err: err}
 	}
+	if cfg.Dial != nil {
+		dialer.dial = cfg.Dial
+	}
 	opts, err := cfg.options()
 	if err != nil {
 		return nil, &ConnectError{Servers: cfg.Servers(), Err: err, Advice: signInAdvice}

@@ -1,8 +1,10 @@
 package pump
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/seed-1cfd9858/relay/publisher"
@@ -20,6 +22,14 @@ const (
 type Config struct {
 	Slot      slot.Config
 	Publisher publisher.Config
+
+	// Inspect looks at the slot, the publication and the table. Nil: in the catalogue, over a connection of its own.
+	// Simulation gives the state of its model.
+	Inspect func(ctx context.Context) (slot.State, error)
+
+	// Random gives numbers from 0 up to 1 for the jitter of retries. Nil: math/rand/v2. Simulation gives its own, so that a
+	// seed repeats.
+	Random func() float64
 
 	// SessionTimeout is how long PostgreSQL and the relay wait for a sign of life of each other, and so how long the slot
 	// of a dead relay stays taken. Default replication.DefaultTimeout, at least replication.MinTimeout.
@@ -64,6 +74,9 @@ func (c Config) withDefaults() Config {
 		if *d.value == 0 {
 			*d.value = d.zero
 		}
+	}
+	if c.Random == nil {
+		c.Random = rand.Float64
 	}
 	return c
 }

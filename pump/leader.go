@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/seed-1cfd9858/relay/checkpoint"
@@ -45,7 +44,7 @@ type resume struct {
 	plan    *publisher.Resume
 	task    *task[*publisher.Resumed] // nil if none is under way
 	at      time.Time                 // when the next try begins
-	retry   *backoff.ExponentialBackOff
+	retry   *retry
 	attempt int // tries since something was stored
 
 	unreachable bool // the last way to an epoch failed, so the stream could not be asked
@@ -64,7 +63,7 @@ func (p *Pump) lead(ctx context.Context, session *replication.Session, confirmed
 	l := &leader{
 		Pump: p, session: session, window: checkpoint.New(confirmed), delay: checkpoint.NewDelay(p.cfg.ConfirmDelay),
 		start: confirmed, awake: make(chan struct{}, 1), checkAt: now.Add(checkEvery),
-		resume: resume{need: publisher.NeedSession, retry: newBackoff(), at: now},
+		resume: resume{need: publisher.NeedSession, retry: newRetry(p.cfg.Random), at: now},
 		origin: outbox.Origin{Slot: p.cfg.Slot.Slot, System: session.System()},
 	}
 	session.Confirm(confirmed)
@@ -164,14 +163,14 @@ func (l *leader) progressed() {
 	}
 	l.log.Info("publishing goes on", "attempts", l.resume.attempt,
 		"after", time.Since(l.Status().WaitingSince).Round(time.Millisecond))
-	l.resume.retry.Reset()
+	l.resume.retry.reset()
 	l.resume.attempt = 0
 	l.setState(l.Status().State, "")
 }
 
 // interrupted notes that publishing has stopped, and when to try again.
 func (l *leader) interrupted(err error, now time.Time) {
-	wait := l.resume.retry.NextBackOff()
+	wait := l.resume.retry.next()
 	l.resume.at = now.Add(wait)
 	l.resume.attempt++
 	l.setState(l.stateOr(StateResuming), err.Error())

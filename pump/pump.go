@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
@@ -27,8 +26,8 @@ type Pump struct {
 
 	decoder   *outbox.Decoder
 	publisher *publisher.Publisher
-	retry     *backoff.ExponentialBackOff // of everything with PostgreSQL
-	led       bool                        // the slot was held once in this process
+	retry     *retry // of everything with PostgreSQL
+	led       bool   // the slot was held once in this process
 	warned    map[slot.Code]bool
 	status    atomic.Pointer[Status]
 }
@@ -37,21 +36,12 @@ type Pump struct {
 func New(cfg Config, database *pgx.ConnConfig, log *slog.Logger) *Pump {
 	cfg = cfg.withDefaults()
 	p := &Pump{
-		cfg: cfg, database: database, log: log, warned: map[slot.Code]bool{}, retry: newBackoff(),
+		cfg: cfg, database: database, log: log, warned: map[slot.Code]bool{}, retry: newRetry(cfg.Random),
 		decoder:   outbox.NewDecoder(cfg.Slot.Table, cfg.Publisher.Template),
 		publisher: publisher.New(cfg.Publisher, log),
 	}
 	p.status.Store(&Status{State: StateStandby, Since: time.Now()})
 	return p
-}
-
-// newBackoff is the one kind of retry: 100 ms doubling, give or take a fifth, up to 5 s. It is reset by progress, not by
-// a connection.
-func newBackoff() *backoff.ExponentialBackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.RandomizationFactor, b.Multiplier, b.MaxInterval = 100*time.Millisecond, 0.2, 2, 5*time.Second
-	b.Reset()
-	return b
 }
 
 // yieldFor is how long a relay that could reach no broker leaves the slot to others.
@@ -72,9 +62,9 @@ func (p *Pump) Run(ctx context.Context) error {
 			return p.stopped(ctx, err)
 		}
 		if session.Confirmed() > confirmed || time.Since(began) > p.cfg.SessionTimeout {
-			p.retry.Reset()
+			p.retry.reset()
 		}
-		wait := p.retry.NextBackOff()
+		wait := p.retry.next()
 		if errors.Is(err, errYield) {
 			wait = yieldFor
 		}
@@ -125,6 +115,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (p *Pump) inspect(ctx context.Context) (slot.State, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.patience())
 	defer cancel()
+	if p.cfg.Inspect != nil {
+		return p.cfg.Inspect(ctx)
+	}
 	conn, err := pgx.ConnectConfig(ctx, p.database.Copy())
 	if err != nil {
 		return slot.State{}, err
@@ -168,7 +161,7 @@ func (p *Pump) standby(ctx context.Context) (*replication.Session, pglogrepl.LSN
 		if permanent && !p.led {
 			return nil, 0, &PermanentError{Err: err, advice: advice}
 		}
-		wait := p.retry.NextBackOff()
+		wait := p.retry.next()
 		p.setState(StateStandby, slot.Reason(err))
 		p.log.Warn("PostgreSQL cannot be used, trying again", "reason", slot.Reason(err), "advice", advice, "backoff", wait.Round(time.Millisecond))
 		if !sleep(ctx, wait) {
