@@ -181,28 +181,7 @@ func (d *Decoder) fill(rel *relation, ev *Event) error {
 		AggregateID: d.text.string(d.cells[fieldAggregateID]),
 		Sequence:    d.text.string(d.cells[fieldSequence]),
 	}
-	if fault := idFault(ev.ID); fault != "" {
-		ev.fault = fault
-	}
-	if fault := d.subject(ev); fault != "" && ev.fault == "" {
-		ev.fault = fault
-	}
-	if fault := valueFault("its aggregate id", ev.AggregateID); fault != "" && ev.fault == "" {
-		ev.fault = fault
-	}
-	if fault := valueFault("its sequence", ev.Sequence); fault != "" && ev.fault == "" {
-		ev.fault = fault
-	}
-	if cell := d.cells[fieldHeaders]; cell != nil {
-		headers, fault := parseHeaders(cell)
-		if fault != "" && ev.fault == "" {
-			ev.fault = fault
-		}
-		ev.Headers = headers
-		for _, h := range headers {
-			ev.headerBytes += len(h.Name) + len(h.Value) + len(": \r\n")
-		}
-	}
+	ev.judge(d.subject(ev), d.cells[fieldHeaders])
 	payload := d.cells[fieldPayload]
 	if !rel.bytea {
 		ev.Payload = append(d.raw.take(len(payload)), payload...)

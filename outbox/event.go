@@ -75,6 +75,29 @@ func (e *Event) Poison(reason string) *PoisonError {
 // Refuse makes the event one that can never be stored, for a reason that only the broker knew.
 func (e *Event) Refuse(reason string) { e.fault = reason }
 
+// judge applies the rules for all but sizes, which depend on the broker, and takes the headers from their column. The first
+// fault counts.
+func (e *Event) judge(subjectFault string, headers []byte) {
+	for _, fault := range [...]string{
+		idFault(e.ID), subjectFault, valueFault("its aggregate id", e.AggregateID), valueFault("its sequence", e.Sequence),
+	} {
+		if fault != "" && e.fault == "" {
+			e.fault = fault
+		}
+	}
+	if headers == nil {
+		return
+	}
+	parsed, fault := parseHeaders(headers)
+	if e.fault == "" {
+		e.fault = fault
+	}
+	e.Headers = parsed
+	for _, h := range parsed {
+		e.headerBytes += len(h.Name) + len(h.Value) + len(": \r\n")
+	}
+}
+
 // Check returns a *PoisonError if the event can never be stored within the limits. It is the one set of rules: the relay
 // asks it before the wire, a writer before the commit.
 func (e *Event) Check(l Limits) error {
