@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/seed-1cfd9858/relay/inbox"
 	"github.com/seed-1cfd9858/relay/internal/sandbox"
 )
 
@@ -140,6 +141,11 @@ func TestFlagsWinOverVariablesAnywhere(t *testing.T) {
 	}
 	if got := relay(t, []string{"RELAY_TABLE=a.variable"}, "outbox ddl --json"); !strings.Contains(got.stdout, `\"variable\"`) {
 		t.Errorf("the variable was not read: %+v", got)
+	}
+	for args, want := range map[string]bool{"outbox ddl": false, "outbox ddl --inbox": true} {
+		if got := relay(t, nil, args); got.code != exitOK || strings.Contains(got.stdout, inbox.DDL()) != want {
+			t.Errorf("relay %s: %+v", args, got)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
+	"github.com/seed-1cfd9858/relay/inbox"
 	"github.com/seed-1cfd9858/relay/outbox"
 )
 
@@ -18,6 +19,7 @@ func (a *app) outboxCommand() *cli.Command {
 		name: "payload-type", def: outbox.DefaultPayloadType, env: []string{envName("payload-type")},
 		help: "`type` of the payload column: " + strings.Join(outbox.PayloadTypes(), ", "),
 	}
+	consumers := &setting{name: "inbox", env: []string{envName("inbox")}, bool: true, help: "print the consumers' table of processed events as well"}
 	return a.family(
 		"outbox", "the outbox table",
 		a.command("create", "create the outbox table, unless it exists", groupPostgres|groupTable|groupOutput, []*setting{payload},
@@ -28,13 +30,14 @@ func (a *app) outboxCommand() *cli.Command {
 				}
 				return a.outboxCreate(ctx, c, opts)
 			}),
-		a.command("ddl", "print the statement that creates the outbox table; needs no connection", groupTable|groupOutput, []*setting{payload},
+		a.command("ddl", "print the statement that creates the outbox table; needs no connection", groupTable|groupOutput, []*setting{payload, consumers},
 			func(_ context.Context, c common) error {
 				opts := outbox.DDLOptions{PayloadType: a.reader.oneOf(payload, outbox.PayloadTypes()...)}
+				withInbox := a.reader.flag(consumers)
 				if err := a.checked(); err != nil {
 					return err
 				}
-				return a.outboxDDL(c, opts)
+				return a.outboxDDL(c, opts, withInbox)
 			}),
 	)
 }
@@ -74,10 +77,13 @@ func (a *app) outboxCreate(ctx context.Context, c common, opts outbox.DDLOptions
 	return err
 }
 
-func (a *app) outboxDDL(c common, opts outbox.DDLOptions) error {
+func (a *app) outboxDDL(c common, opts outbox.DDLOptions, withInbox bool) error {
 	ddl, err := outbox.DDL(c.slot.Table, opts)
 	if err != nil {
 		return err
+	}
+	if withInbox {
+		ddl += "\n" + inbox.DDL()
 	}
 	if c.json {
 		return printJSON(a.stdout, struct {
