@@ -64,9 +64,8 @@ func (w *world) start(i int) {
 // judge looks at how a relay ended by itself.
 func (w *world) judge(r *relay) {
 	var (
-		unfit     *pump.UnfitError
-		permanent *pump.PermanentError
-		table     *outbox.TableError
+		unfit *pump.UnfitError
+		table *outbox.TableError
 	)
 	var halt *pump.HaltError
 	switch {
@@ -78,7 +77,7 @@ func (w *world) judge(r *relay) {
 			}
 		})
 	case r.err == nil && r.stopping.Load():
-	case (errors.As(r.err, &unfit) || errors.As(r.err, &permanent) || errors.As(r.err, &table)) && w.slotGone():
+	case (errors.As(r.err, &unfit) || errors.As(r.err, &table)) && w.slotGone():
 	default:
 		w.check.Fail(history.Orderly, "%s ended by itself: %v", r.proc.Name, r.err)
 	}
