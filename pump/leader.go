@@ -80,7 +80,7 @@ func (p *Pump) lead(ctx context.Context, session *replication.Session, confirmed
 		p.publisher.Idle()
 		_ = p.closeSession(ctx, session) // it has been logged
 	}()
-	return l.loop(ctx, work)
+	return p.unreadable(ctx, l.loop(ctx, work))
 }
 
 func (l *leader) endTasks() {
@@ -381,7 +381,7 @@ func (l *leader) unread(err error) error {
 		l.halted(err, time.Now())
 		return nil
 	}
-	return l.unreadable(err)
+	return err
 }
 
 // checked looks at the catalogue from time to time: a dropped table or publication is not seen in the stream.

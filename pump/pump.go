@@ -212,7 +212,7 @@ func (p *Pump) acquire(ctx context.Context) (_ *replication.Session, _ pglogrepl
 	}
 	if err != nil {
 		// A session that ended at once has lost the slot already: what the server said about it is what counts.
-		return nil, 0, "", p.unreadable(errors.Join(err, p.closeSession(ctx, session)))
+		return nil, 0, "", p.unreadable(ctx, errors.Join(err, p.closeSession(ctx, session)))
 	}
 	return session, *state.Slot.ConfirmedFlushLSN, "", nil
 }
@@ -258,13 +258,18 @@ func (p *Pump) fit(state slot.State) error {
 	return nil
 }
 
-// unreadable makes an *UnfitError of the server's answer that it has no such publication at the LSN it reads: it is there
-// now, or the relay would not have come this far. Another error stays as it is.
-func (p *Pump) unreadable(err error) error {
+// unreadable makes an *UnfitError of the server's answer that it has no such publication at the LSN it reads. If the
+// publication is not there now either, it was dropped, else it is younger than that LSN. Another error stays as it is.
+func (p *Pump) unreadable(ctx context.Context, err error) error {
 	if !errors.Is(err, replication.ErrPublicationUnknown) {
 		return err
 	}
 	p.log.Error("the slot cannot be read", "err", err)
+	if state, again := p.inspect(context.WithoutCancel(ctx)); again == nil {
+		if unfit := p.fit(state); final(unfit) {
+			return unfit
+		}
+	}
 	return &UnfitError{Problems: []slot.Problem{slot.TooOld(p.cfg.Slot)}}
 }
 
