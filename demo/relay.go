@@ -24,7 +24,7 @@ const leadLimit = 30 * time.Second
 // startRelay starts a relay and waits until it holds the slot. It reports an end that nobody asked for with fail.
 func (d *demo) startRelay(ctx context.Context) (*relay, error) {
 	process, err := sandbox.StartProcess(ctx, sandbox.ProcessConfig{
-		Args: []string{"run", "--database-url=" + d.world.proxied(), "--nats-url=" + d.world.proxiedNATS()},
+		Args: []string{"run", "--listen=", "--database-url=" + d.world.proxied(), "--nats-url=" + d.world.proxiedNATS()},
 		Env:  []string{childEnv + "=" + childKind},
 	})
 	if err != nil {

@@ -27,6 +27,14 @@ const (
 	ReasonPermission   Reason = "permission"    // this user may not publish to the subject
 )
 
+// Reasons returns the whole list.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonRefused, ReasonNoResponders, ReasonDuplicate, ReasonSequence, ReasonOtherStream, ReasonAnswer, ReasonTimeout, ReasonConnection,
+		ReasonPermission,
+	}
+}
+
 // EpochError says how an epoch ended. What was sent and not answered may or may not be stored: the next epoch finds out.
 type EpochError struct {
 	Reason  Reason
@@ -84,9 +92,10 @@ func newAnswerParser(stream, domain string) *answerParser {
 // parse returns the sequence of a plain acknowledgement, or what else the answer is.
 func (p *answerParser) parse(m *nats.Msg) (uint64, *EpochError) {
 	if rest, ok := bytes.CutPrefix(m.Data, p.prefix); ok {
+		const digits = 19 // so many fit, whichever they are; the decoder below takes a longer number, or refuses it
 		var seq uint64
 		i := 0
-		for ; i < len(rest) && rest[i] >= '0' && rest[i] <= '9'; i++ {
+		for ; i < min(len(rest), digits) && rest[i] >= '0' && rest[i] <= '9'; i++ {
 			seq = seq*10 + uint64(rest[i]-'0')
 		}
 		if i > 0 && i+1 == len(rest) && rest[i] == '}' {

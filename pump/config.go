@@ -27,6 +27,10 @@ type Config struct {
 	// Simulation gives the state of its model.
 	Inspect func(ctx context.Context) (slot.State, error)
 
+	// Observe is told, each time that answers of the broker were taken, how long ago the oldest event that they store had
+	// committed. It must not block. Nil: nobody.
+	Observe func(time.Duration)
+
 	// Random gives numbers from 0 up to 1 for the jitter of retries. Nil: math/rand/v2. Simulation gives its own, so that a
 	// seed repeats.
 	Random func() float64

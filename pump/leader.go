@@ -36,6 +36,8 @@ type leader struct {
 	reportAt  time.Time // when the next status update is due
 	paused    bool      // the socket was not read because the window was full
 	publishAt time.Time // when the status was last made public
+	storedAt  time.Time // when an event was last stored in this session
+	caughtUp  bool      // the server has said that it had nothing more to send
 }
 
 // resume is the way to the next epoch.
@@ -69,6 +71,7 @@ func (p *Pump) lead(ctx context.Context, session *replication.Session, confirmed
 	session.Confirm(confirmed)
 	p.publisher.Begin(l.origin, l.wake)
 	p.log.Info("leading", "slot", p.cfg.Slot.Slot, "confirmed_lsn", confirmed, "walsender_pid", session.PID())
+	p.note(func(s *Status) { s.Sessions++ })
 	p.setState(StateResuming, "")
 
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx)) // a stopping leader still needs its tasks
@@ -108,6 +111,7 @@ func (l *leader) wake() {
 func (l *leader) loop(ctx, work context.Context) error {
 	for {
 		now := time.Now()
+		l.turn(now)
 		l.stopping(ctx, now)
 		if err := l.steer(work, now); err != nil {
 			return err
@@ -129,9 +133,13 @@ func (l *leader) loop(ctx, work context.Context) error {
 
 // steer takes the results of tasks and the end of epochs, and starts what is due.
 func (l *leader) steer(work context.Context, now time.Time) error {
-	before := l.publisher.Stored()
+	before, oldest := l.publisher.Stored(), l.oldest()
 	err := l.publisher.Collect(now)
 	if l.publisher.Stored() > before {
+		l.storedAt = now
+		if l.cfg.Observe != nil {
+			l.cfg.Observe(max(0, now.Sub(oldest)))
+		}
 		l.progressed()
 	}
 	if err != nil {
@@ -181,6 +189,7 @@ func (l *leader) interrupted(err error, now time.Time) {
 	}
 	var epoch *publisher.EpochError
 	if errors.As(err, &epoch) {
+		l.note(func(s *Status) { s.Failures = s.Failures.with(epoch.Reason) })
 		attrs = append(attrs, "code", epoch.Reason, "event_id", epoch.EventID)
 	}
 	l.log.Warn("publishing is paused, trying again", attrs...)
@@ -196,8 +205,9 @@ func (l *leader) resumed(now time.Time) error {
 	var shorter *publisher.RegressedError
 	if errors.As(t.err, &shorter) {
 		l.publisher.Regressed(shorter)
+		l.note(func(s *Status) { s.Regressed++ })
 		l.log.Error("the broker lost events that it had acked: sending again what PostgreSQL still has", "err", t.err,
-			"confirmed_lsn", l.session.Confirmed(), "first_sequence", shorter.Last+1, "last_sequence", shorter.Acked)
+			"confirmed_lsn", max(l.start, l.session.Confirmed()), "first_sequence", shorter.Last+1, "last_sequence", shorter.Acked)
 		return t.err
 	}
 	err := t.err
@@ -291,12 +301,25 @@ const statusPace = 100 * time.Millisecond
 
 func (l *leader) publishStatus() {
 	events, bytes := l.publisher.Waiting()
-	next := *l.status.Load()
-	if next.Events == events && next.Confirmed == l.session.Confirmed() && next.Counts == l.publisher.Counts() {
+	now := l.status.Load()
+	if now.Events == events && now.Confirmed == l.session.Confirmed() && now.Counts == l.publisher.Counts() && now.CaughtUp == l.caughtUp {
 		return
 	}
-	next.Events, next.Bytes, next.Confirmed, next.Counts = events, bytes, l.session.Confirmed(), l.publisher.Counts()
-	l.status.Store(&next)
+	l.note(func(s *Status) {
+		s.Events, s.Bytes, s.Oldest = events, bytes, l.oldest()
+		s.Confirmed, s.Counts, s.CaughtUp = l.session.Confirmed(), l.publisher.Counts(), l.caughtUp
+		if !l.storedAt.IsZero() {
+			s.LastStored = l.storedAt
+		}
+	})
+}
+
+// oldest returns when the oldest event that waits was committed, zero if none does.
+func (l *leader) oldest() time.Time {
+	if ev := l.publisher.Oldest(); ev != nil {
+		return ev.CommitTime
+	}
+	return time.Time{}
 }
 
 // wait reads the stream until the next thing is due, or only waits while nothing may be read.
@@ -362,6 +385,7 @@ func (l *leader) read(deadline time.Time) error {
 			l.window.Commit(m.EndLSN)
 		case replication.Keepalive:
 			l.window.Keepalive(m.WALEnd)
+			l.caughtUp = true
 		case replication.None:
 			return nil
 		case replication.Other:

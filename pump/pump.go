@@ -30,6 +30,7 @@ type Pump struct {
 	led       bool   // the slot was held once in this process
 	warned    map[slot.Code]bool
 	status    atomic.Pointer[Status]
+	turned    atomic.Int64 // Unix nanoseconds
 }
 
 // New returns a relay that reaches PostgreSQL by database. The configuration has been validated.
@@ -40,7 +41,9 @@ func New(cfg Config, database *pgx.ConnConfig, log *slog.Logger) *Pump {
 		decoder:   outbox.NewDecoder(cfg.Slot.Table, cfg.Publisher.Template),
 		publisher: publisher.New(cfg.Publisher, log),
 	}
-	p.status.Store(&Status{State: StateStandby, Since: time.Now()})
+	now := time.Now()
+	p.status.Store(&Status{State: StateStandby, Since: now})
+	p.turn(now)
 	return p
 }
 
@@ -137,6 +140,7 @@ const standbyLook = time.Second
 func (p *Pump) standby(ctx context.Context) (*replication.Session, pglogrepl.LSN, error) {
 	holder := ""
 	for ctx.Err() == nil {
+		p.turn(time.Now())
 		session, confirmed, by, err := p.acquire(ctx)
 		switch {
 		case err == nil:
@@ -232,6 +236,7 @@ func describe(s *slot.Slot) string {
 // fit returns an *UnfitError if the slot, the publication or the table cannot be used. What is wrong with the server
 // itself can pass: a standby is promoted.
 func (p *Pump) fit(state slot.State) error {
+	p.note(func(s *Status) { s.Slot, s.SlotAt = state.Slot, time.Now() })
 	unfit := &UnfitError{Where: state.Where}
 	var server error
 	for _, problem := range state.Problems(p.cfg.Slot) {

@@ -34,11 +34,20 @@ func (cfg runConfig) run(ctx context.Context) error {
 	if err := config.Validate(); err != nil {
 		return &exitError{code: exitUsage, err: err}
 	}
+	listener, err := cfg.listenHTTP(ctx)
+	if err != nil {
+		return err
+	}
+	figures := newMetrics()
+	config.Observe = figures.observe
+	relay := pump.New(config, cfg.database, cfg.log)
+	figures.of(relay.Status)
+	defer cfg.serve(listener, handler(relay, figures))()
 	ctx, stop := withSignals(ctx, exitNow)
 	defer stop()
 	cfg.log.Info("relay starts", "version", readVersion().Version, "slot", cfg.slot.Slot, "table", cfg.slot.Table.String(),
 		"stream", cfg.stream, "subject", cfg.subject.String(), "postgres", databaseName(cfg.database), "nats", cfg.nats.Servers())
-	return runError(pump.New(config, cfg.database, cfg.log).Run(ctx))
+	return runError(relay.Run(ctx))
 }
 
 // tune fits the Go runtime to a relay. What the operator set in the environment stays.

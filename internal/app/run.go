@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -21,6 +22,8 @@ type runConfig struct {
 	sessionTimeout time.Duration   // wal_sender_timeout of the replication session
 	yieldAfter     time.Duration   // waiting for a broker this long gives the slot to a standby; 0 = never
 	confirmDelay   time.Duration   // what is stored is confirmed this much later; 0 = at once
+	listen         string          // where health and metrics are answered; "" = nowhere
+	listenGiven    bool            // the operator chose it
 	skip           map[string]bool // events that are not stored, by their Relay-Position
 }
 
@@ -38,9 +41,11 @@ func (a *app) runCommand() *cli.Command {
 	onPoison := own("on-poison", "halt", "what to do about an event that can never be stored: `halt`")
 	skip := own("skip-event", "", "`position` of one event that is not to be stored, as the halted relay printed it; may be given several times")
 	skip.repeat = true
+	listen := own("listen", defaultListen, "`address` for health and metrics (/livez, /readyz, /status, /metrics); empty = none")
+	listen.optional = true
 	groups := groupPostgres | groupTable | groupSlot | groupNATS | groupStream
 	return a.command("run", "relay events until told to stop", groups,
-		[]*setting{window, windowBytes, ackTimeout, drainTimeout, sessionTimeout, yieldAfter, confirmDelay, onPoison, skip},
+		[]*setting{window, windowBytes, ackTimeout, drainTimeout, sessionTimeout, yieldAfter, confirmDelay, onPoison, skip, listen},
 		func(ctx context.Context, c common) error {
 			r := a.reader
 			cfg := runConfig{
@@ -50,6 +55,7 @@ func (a *app) runCommand() *cli.Command {
 				sessionTimeout: r.duration(sessionTimeout, time.Second), yieldAfter: r.duration(yieldAfter, 0),
 				confirmDelay: r.duration(confirmDelay, 0),
 			}
+			cfg.listen, cfg.listenGiven = readListen(r, listen)
 			cfg.skip = readSkip(r, skip, c.slot.Slot)
 			switch policy := r.text(onPoison); policy {
 			case "halt", "":
@@ -66,6 +72,23 @@ func (a *app) runCommand() *cli.Command {
 			}
 			return cfg.run(ctx)
 		})
+}
+
+// readListen reads an address. Given as nothing it means none; not given, the default.
+func readListen(r *reader, s *setting) (address string, given bool) {
+	values, given := r.raw(s)
+	switch {
+	case given:
+		address = values[len(values)-1]
+	case r.none(s):
+		return "", true
+	default:
+		return s.def, false
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		r.wrong(s, address, "want host:port, :port for all addresses, or nothing")
+	}
+	return address, true
 }
 
 // readSkip reads positions. One of another slot would never be met, which is not what its giver expects.

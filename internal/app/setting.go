@@ -86,6 +86,19 @@ func (r *reader) raw(s *setting) (values []string, given bool) {
 	return nil, false
 }
 
+// none reports whether an optional setting was given, as nothing: that is not the default.
+func (r *reader) none(s *setting) bool {
+	if len(s.given) > 0 {
+		return s.given[len(s.given)-1] == ""
+	}
+	for _, name := range s.env {
+		if value, ok := r.env[name]; ok {
+			return value == ""
+		}
+	}
+	return false
+}
+
 func (r *reader) nonEmpty(s *setting, source string, values []string) ([]string, bool) {
 	if !slices.Contains(values, "") {
 		return values, true

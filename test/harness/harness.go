@@ -258,7 +258,7 @@ func (w *World) Start(flags ...string) *Relay {
 	w.t.Helper()
 	log := &lockedBuffer{}
 	p, err := sandbox.StartProcess(w.t.Context(), sandbox.ProcessConfig{
-		Args: w.Args(append([]string{"run", "--log-level=debug"}, flags...)...), Env: []string{childEnv + "=relay"},
+		Args: w.Args(append([]string{"run", "--log-level=debug", "--listen="}, flags...)...), Env: []string{childEnv + "=relay"},
 		Stdout: log, Stderr: log,
 	})
 	if err != nil {
