@@ -48,7 +48,10 @@ type EpochError struct {
 }
 
 func (e *EpochError) Error() string {
-	s := fmt.Sprintf("publish to %s: %s", e.Subject, e.Text)
+	s := e.Text
+	if e.Subject != "" { // else nothing was in flight
+		s = fmt.Sprintf("publish to %s: %s", e.Subject, e.Text)
+	}
 	if e.Code != 0 {
 		s += fmt.Sprintf(" (%d)", e.Code)
 	}

@@ -73,6 +73,8 @@ type epoch struct {
 	acked    atomic.Uint64
 	answered atomic.Uint64 // answers of any kind
 	failed   atomic.Pointer[EpochError]
+
+	settled bool // every answer is in, or its time is over; of settle
 }
 
 // never is a wakeAt that is not reached.
@@ -141,21 +143,29 @@ func (e *epoch) fail(failure *EpochError) {
 	}
 }
 
-// settle waits, for a bounded time, until every message of a failed epoch has its answer, so that what the stream's
-// leader says next includes them. An answer that never comes costs the bound; the fence makes up for it.
+// settle waits, for a bounded time, until every message of an ended epoch has its answer, so that what the stream's
+// leader says next includes them. An answer that never comes costs the bound, once; the fence makes up for it. No answers
+// are taken afterwards.
 func (e *epoch) settle(ctx context.Context) {
+	if e.settled {
+		return
+	}
 	const poll = time.Millisecond // answers are counted, not signalled: this path is rare
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
+	limit := time.NewTimer(settleTimeout)
+	defer limit.Stop()
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
-	for e.answered.Load() < e.sent && !e.link.dead.Load() {
+	for over := false; !over && e.answered.Load() < e.sent && !e.link.dead.Load(); {
 		select {
 		case <-ctx.Done():
-			return
+			return // whoever comes next goes on with it
+		case <-limit.C:
+			over = true
 		case <-tick.C:
 		}
 	}
+	e.settled = true
+	_ = e.sub.Unsubscribe() // fails only on a connection that is gone
 }
 
 const settleTimeout = 2 * time.Second
@@ -166,11 +176,8 @@ func (e *epoch) alone() bool {
 	return e.answered.Load() == e.sent && e.sent-e.acked.Load() == 1
 }
 
-// end stops taking answers.
-func (e *epoch) end() {
-	e.link.epoch.CompareAndSwap(e, nil)
-	_ = e.sub.Unsubscribe() // fails only on a connection that is gone
-}
+// end detaches the epoch from its connection. Answers that are out still come in, until it has settled.
+func (e *epoch) end() { e.link.epoch.CompareAndSwap(e, nil) }
 
 // message is the one message that an epoch sends over and over: the client library has serialised it when PublishMsg
 // returns.

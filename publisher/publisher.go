@@ -261,6 +261,19 @@ func (p *Publisher) pass() {
 	}
 }
 
+// passFound takes the oldest events out of the window that an epoch need not send, so that nothing waits any more if they
+// are all.
+func (p *Publisher) passFound() {
+	w := p.window
+	for w.sent < w.read {
+		if s := w.at(w.sent + 1); !s.done || s.unknown {
+			break
+		}
+		w.sent++
+	}
+	p.pass()
+}
+
 // Collect takes the answers that have come in. An *EpochError tells, once, that the epoch has ended; a Resume is needed
 // then.
 func (p *Publisher) Collect(now time.Time) error {
@@ -393,6 +406,7 @@ func (p *Publisher) Apply(r *Resume, res *Resumed) error {
 	if err := p.beginEpoch(res.stream); err != nil {
 		return err
 	}
+	p.passFound()
 	p.log.Debug("epoch begins", "last_sequence", res.stream.LastSeq, "tail", len(p.tail.ids), "found", len(res.found))
 	return nil
 }
@@ -454,6 +468,6 @@ func (p *Publisher) verdict() {
 		p.log.Warn("the stream has this event's id from elsewhere: it counts as stored", "event_id", s.event.ID,
 			"position", outbox.FormatPosition(p.origin, s.event.Position), "sequence", failure.original)
 	case failure.Reason == ReasonRefused && failure.poison():
-		s.event.Refuse(fmt.Sprintf("the stream refuses it: %s (%d)", failure.Text, failure.Code))
+		s.event.Refuse(fmt.Sprintf("the stream refuses it: %s (%d); its payload has %d bytes", failure.Text, failure.Code, len(s.event.Payload)))
 	}
 }
