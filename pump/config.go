@@ -36,7 +36,8 @@ type Config struct {
 	Random func() float64
 
 	// SessionTimeout is how long PostgreSQL and the relay wait for a sign of life of each other, and so how long the slot
-	// of a dead relay stays taken. Default replication.DefaultTimeout, at least replication.MinTimeout.
+	// of a dead relay stays taken. A server that was silent for so long without progress is given twice as long in the next
+	// session, and so on. Default replication.DefaultTimeout, at least replication.MinTimeout.
 	SessionTimeout time.Duration
 	// DrainTimeout bounds how long a stopping relay goes on storing what it has read.
 	DrainTimeout time.Duration

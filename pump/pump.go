@@ -28,6 +28,7 @@ type Pump struct {
 	publisher *publisher.Publisher
 	retry     *retry // of everything with PostgreSQL
 	led       bool   // the slot was held once in this process
+	silence   silence
 	warned    map[slot.Code]bool
 	status    atomic.Pointer[Status]
 	turned    atomic.Int64 // Unix nanoseconds
@@ -38,6 +39,7 @@ func New(cfg Config, database *pgx.ConnConfig, log *slog.Logger) *Pump {
 	cfg = cfg.withDefaults()
 	p := &Pump{
 		cfg: cfg, database: database, log: log, warned: map[slot.Code]bool{}, retry: newRetry(cfg.Random),
+		silence:   silence{base: cfg.SessionTimeout},
 		decoder:   outbox.NewDecoder(cfg.Slot.Table, cfg.Publisher.Template),
 		publisher: publisher.New(cfg.Publisher, log),
 	}
@@ -67,6 +69,9 @@ func (p *Pump) Run(ctx context.Context) error {
 		if session.Confirmed() > confirmed || time.Since(began) > p.cfg.SessionTimeout {
 			p.retry.reset()
 		}
+		// One that was answered for a while had no busy walsender from its start.
+		answered := time.Since(began) > p.silence.patience()+p.cfg.SessionTimeout
+		p.silence.ended(errors.Is(err, replication.ErrSilent), session.Confirmed() > confirmed || answered)
 		wait := p.retry.next()
 		if errors.Is(err, errYield) {
 			wait = yieldFor
@@ -116,7 +121,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // inspect looks at the catalogue over a connection of its own: a held one would block a smart shutdown.
 func (p *Pump) inspect(ctx context.Context) (slot.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.patience())
+	ctx, cancel := context.WithTimeout(ctx, min(p.cfg.SessionTimeout, 5*time.Second))
 	defer cancel()
 	if p.cfg.Inspect != nil {
 		return p.cfg.Inspect(ctx)
@@ -129,7 +134,7 @@ func (p *Pump) inspect(ctx context.Context) (slot.State, error) {
 	return slot.Inspect(ctx, conn, p.cfg.Slot)
 }
 
-// patience bounds what may block the loop of a leader, and each look at the catalogue.
+// patience bounds what may block the loop of a leader.
 func (p *Pump) patience() time.Duration { return min(p.cfg.SessionTimeout/3, 5*time.Second) }
 
 // standbyLook is how often a standby looks whether the slot is free.
@@ -192,7 +197,7 @@ func (p *Pump) acquire(ctx context.Context) (_ *replication.Session, _ pglogrepl
 	defer cancel()
 	p.decoder.Reset(state.Table.OID)
 	session, err := replication.Open(openCtx, &p.database.Config, replication.Config{
-		Slot: p.cfg.Slot.Slot, Publication: p.cfg.Slot.Publication, Timeout: p.cfg.SessionTimeout,
+		Slot: p.cfg.Slot.Slot, Publication: p.cfg.Slot.Publication, Timeout: p.cfg.SessionTimeout, Patience: p.silence.patience(),
 	}, p.decoder)
 	if slot.IsActive(err) {
 		return nil, 0, "another relay, just now", errSlotTaken

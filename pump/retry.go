@@ -27,3 +27,26 @@ func (r *retry) next() time.Duration {
 }
 
 func (r *retry) reset() { r.steps.Reset() }
+
+// silence is how long a server may be silent before its session is given up: the session timeout at first. A walsender that
+// works through a large transaction of other tables can be silent for longer, and a session that is given up then begins
+// the same work again. So after each silent session without progress the next one gets twice the time.
+type silence struct {
+	base   time.Duration
+	longer int // how often it has been doubled
+}
+
+// maxPatience bounds the doubling.
+const maxPatience = 10 * time.Minute
+
+func (s *silence) patience() time.Duration { return max(s.base, min(s.base<<s.longer, maxPatience)) }
+
+// ended takes how a session ended. One that ended otherwise, without progress, proves nothing.
+func (s *silence) ended(silent, progress bool) {
+	switch {
+	case progress:
+		s.longer = 0
+	case silent && s.patience() < maxPatience:
+		s.longer++
+	}
+}

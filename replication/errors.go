@@ -9,8 +9,8 @@ import (
 var (
 	// ErrServerStopping ends a session because PostgreSQL is shutting down.
 	ErrServerStopping = errors.New("PostgreSQL is shutting down")
-	// ErrSilent ends a session because the server did not answer within the session timeout: a half-open connection.
-	ErrSilent = errors.New("PostgreSQL did not answer within the session timeout")
+	// ErrSilent ends a session because the server did not answer in time: a half-open connection, or a server that is busy.
+	ErrSilent = errors.New("PostgreSQL did not answer in time")
 	// ErrPublicationUnknown ends a session because the publication did not exist at a position of the WAL that is still
 	// to be read. It is permanent: creating the publication now does not change the past.
 	ErrPublicationUnknown = errors.New("the publication did not exist yet at a WAL position that the slot still has to read")

@@ -29,9 +29,12 @@ const MinTimeout = time.Second
 type Config struct {
 	Slot        string // [a-z0-9_]{1,63}; the replication grammar takes it unquoted, so whoever fills it has checked it
 	Publication string
-	// Timeout is sent as the session's own wal_sender_timeout, so the server frees a dead relay's slot within it, and is
-	// how long the server may be silent. 0: DefaultTimeout.
+	// Timeout is sent as the session's own wal_sender_timeout, so the server frees a dead relay's slot within it.
+	// 0: DefaultTimeout.
 	Timeout time.Duration
+	// Patience is how long the server may be silent. 0: Timeout. A dead server and one that is busy with a large transaction
+	// of other tables look the same.
+	Patience time.Duration
 }
 
 // Session is one replication connection. It is owned by one goroutine; only Wake is safe from others.
@@ -42,6 +45,7 @@ type Session struct {
 	buffer  *bufio.Reader
 	decoder *outbox.Decoder
 	timeout time.Duration
+	silence time.Duration // how long the server may be silent
 	system  string
 
 	woken    atomic.Bool
@@ -72,6 +76,9 @@ func Open(ctx context.Context, base *pgconn.Config, cfg Config, decoder *outbox.
 	s := &Session{decoder: decoder, timeout: cfg.Timeout}
 	if s.timeout == 0 {
 		s.timeout = DefaultTimeout
+	}
+	if s.silence = cfg.Patience; s.silence == 0 {
+		s.silence = s.timeout
 	}
 	pg := base.Copy()
 	pg.RuntimeParams["replication"] = "database"
@@ -198,7 +205,7 @@ func (s *Session) checkSilence() error {
 			s.lastRead = time.Now()
 		}
 	}
-	if silent := time.Since(s.lastRead); silent > s.timeout {
+	if silent := time.Since(s.lastRead); silent > s.silence {
 		s.broken = true
 		return fmt.Errorf("%w (%s)", ErrSilent, silent.Round(time.Millisecond))
 	}
