@@ -1,0 +1,178 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-1cfd9858/relay/internal/sandbox"
+	"github.com/seed-1cfd9858/relay/test/harness"
+)
+
+// startCluster starts three NATS servers that keep streams together, by name, and returns the addresses of all.
+func startCluster(t *testing.T) (nodes map[string]*sandbox.NATS, urls string) {
+	t.Helper()
+	var routes []*url.URL
+	for range 3 {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes = map[string]*sandbox.NATS{}
+	var all []string
+	for i, route := range routes {
+		name := fmt.Sprintf("node%d", i+1)
+		node, err := sandbox.StartNATS(t.Context(), sandbox.NATSConfig{Configure: func(o *server.Options) {
+			o.ServerName, o.Routes = name, routes
+			o.Cluster = server.ClusterOpts{Name: "test", Host: route.Hostname(), Port: portOf(t, route), NoAdvertise: true}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = node.Close() })
+		nodes[name] = node
+		all = append(all, node.URL())
+	}
+	urls = strings.Join(all, ",")
+	awaitCluster(t, urls)
+	return nodes, urls
+}
+
+func portOf(t *testing.T, u *url.URL) int {
+	t.Helper()
+	addr, err := net.ResolveTCPAddr("tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr.Port
+}
+
+// awaitCluster waits until a cluster can make a stream on all its servers.
+func awaitCluster(t *testing.T, urls string) {
+	t.Helper()
+	nc, err := nats.Connect(urls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	probe := jetstream.StreamConfig{Name: sandbox.Name(t), Replicas: 3}
+	sandbox.WaitFor(t, harness.Limit, "the cluster makes a stream", func() (bool, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := js.CreateOrUpdateStream(ctx, probe)
+		return err == nil, err
+	})
+	if err := js.DeleteStream(t.Context(), probe.Name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// streamLeader returns the name of the server that leads the world's stream, "" if none does.
+func streamLeader(t *testing.T, w *harness.World) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	s, err := w.JS.Stream(ctx, w.StreamName)
+	if err != nil || s.CachedInfo().Cluster == nil {
+		return ""
+	}
+	return s.CachedInfo().Cluster.Leader
+}
+
+// stepDown has the leader of the world's stream give that up.
+func stepDown(t *testing.T, w *harness.World) {
+	t.Helper()
+	_, err := w.NC.Request("$JS.API.STREAM.LEADER.STEPDOWN."+w.StreamName, nil, 500*time.Millisecond)
+	if err != nil {
+		t.Logf("step down: %v", err) // there is no leader at this moment
+	}
+}
+
+// awaitReplicas waits until all servers have all of the world's stream. Until then one that lags may be asked for it.
+func awaitReplicas(t *testing.T, w *harness.World) {
+	t.Helper()
+	sandbox.WaitFor(t, harness.Limit, "all replicas are current", func() (bool, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		s, err := w.JS.Stream(ctx, w.StreamName)
+		if err != nil || s.CachedInfo().Cluster == nil {
+			return false, err
+		}
+		current := 0
+		for _, r := range s.CachedInfo().Cluster.Replicas {
+			if r.Current && !r.Offline && r.Lag == 0 {
+				current++
+			}
+		}
+		return current == 2, nil
+	})
+}
+
+// C33: the leader of a stream on three servers steps down again and again, and the leading server goes away twice. The
+// relay goes on, nothing is lost, doubled or reordered. Scaled: some seconds instead of a minute, a step-down every half second.
+func TestC33_LeaderChanges(t *testing.T) {
+	t.Parallel()
+	nodes, urls := startCluster(t)
+	w := harness.New(t, harness.Config{NATSURL: urls, NATSAddr: nodes["node1"].Addr(), Stream: func(c *jetstream.StreamConfig) {
+		window100ms(c)
+		c.Replicas = 3
+	}})
+	watch := w.Watch()
+	defer watch.Stop()
+	halt := pace(t, w, 1)
+	relay := w.Start("--session-timeout=3s", "--ack-timeout=1s")
+	leads(t, relay)
+	w.WaitCount(50)
+	for range 2 {
+		for range 3 {
+			moment(t, 400*time.Millisecond, 600*time.Millisecond)
+			stepDown(t, w)
+		}
+		leader := ""
+		sandbox.WaitFor(t, harness.Limit, "the stream has a leader", func() (bool, error) {
+			leader = streamLeader(t, w)
+			return leader != "", nil
+		})
+		nodes[leader].Stop()
+		moment(t, time.Second, 1500*time.Millisecond)
+		if err := nodes[leader].Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := halt()
+	reachable(t, w)
+	w.WaitCount(last)
+	awaitReplicas(t, w)
+	w.ExpectIDs(eventIDs(1, last))
+	w.WaitConfirmed()
+	if !relay.Running() {
+		t.Error("the relay has ended")
+	}
+	all := pauses(t, relay)
+	if len(all) == 0 {
+		t.Error("no change of the leader was noticed")
+	}
+	expectPaced(t, all)
+	if strings.Contains(relay.Log(), "level=ERROR") {
+		t.Error("the relay reports an error")
+	}
+	stopped(t, relay)
+	oneHolder(t, watch)
+}
