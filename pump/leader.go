@@ -383,8 +383,10 @@ func (l *leader) read(deadline time.Time) error {
 			l.publisher.Admit()
 		case replication.Commit:
 			l.window.Commit(m.EndLSN)
+			l.silence.read(m.EndLSN)
 		case replication.Keepalive:
 			l.window.Keepalive(m.WALEnd)
+			l.silence.read(m.WALEnd)
 			l.caughtUp = true
 		case replication.None:
 			return nil

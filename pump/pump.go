@@ -69,9 +69,7 @@ func (p *Pump) Run(ctx context.Context) error {
 		if session.Confirmed() > confirmed || time.Since(began) > p.cfg.SessionTimeout {
 			p.retry.reset()
 		}
-		// One that was answered for a while had no busy walsender from its start.
-		answered := time.Since(began) > p.silence.patience()+p.cfg.SessionTimeout
-		p.silence.ended(errors.Is(err, replication.ErrSilent), session.Confirmed() > confirmed || answered)
+		p.silence.ended(errors.Is(err, replication.ErrSilent), session.Confirmed() > confirmed)
 		wait := p.retry.next()
 		if errors.Is(err, errYield) {
 			wait = yieldFor
@@ -223,6 +221,7 @@ func (p *Pump) acquire(ctx context.Context) (_ *replication.Session, _ pglogrepl
 		// A session that ended at once has lost the slot already: what the server said about it is what counts.
 		return nil, 0, "", p.unreadable(ctx, errors.Join(err, p.closeSession(ctx, session)))
 	}
+	p.silence.began(state.FlushLSN)
 	return session, *state.Slot.ConfirmedFlushLSN, "", nil
 }
 

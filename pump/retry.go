@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pglogrepl"
 )
 
 // retry is the one kind of waiting between tries: 100 ms doubling up to 5 s, give or take a fifth. It is reset by progress,
@@ -30,10 +31,13 @@ func (r *retry) reset() { r.steps.Reset() }
 
 // silence is how long a server may be silent before its session is given up: the session timeout at first. A walsender that
 // works through a large transaction of other tables can be silent for longer, and a session that is given up then begins
-// the same work again. So after each silent session without progress the next one gets twice the time.
+// the same work again. So after each silent session the next one gets twice the time, until one has passed all the WAL that
+// was there when it began. That a server answered for a while proves nothing: it does while it reads up to such a commit.
 type silence struct {
 	base   time.Duration
-	longer int // how often it has been doubled
+	longer int           // how often it has been doubled
+	end    pglogrepl.LSN // of the WAL when the present session began
+	passed bool          // the session came there
 }
 
 // maxPatience bounds the doubling.
@@ -41,10 +45,22 @@ const maxPatience = 10 * time.Minute
 
 func (s *silence) patience() time.Duration { return max(s.base, min(s.base<<s.longer, maxPatience)) }
 
-// ended takes how a session ended. One that ended otherwise, without progress, proves nothing.
+// began takes where the WAL ended when a session began.
+func (s *silence) began(end *pglogrepl.LSN) {
+	if s.end, s.passed = 0, false; end != nil {
+		s.end = *end
+	}
+}
+
+// read takes how far the server has read the WAL for the session.
+func (s *silence) read(lsn pglogrepl.LSN) {
+	s.passed = s.passed || lsn >= s.end
+}
+
+// ended takes how a session ended.
 func (s *silence) ended(silent, progress bool) {
 	switch {
-	case progress:
+	case progress || s.passed:
 		s.longer = 0
 	case silent && s.patience() < maxPatience:
 		s.longer++

@@ -3,6 +3,8 @@ package pump
 import (
 	"testing"
 	"time"
+
+	"github.com/jackc/pglogrepl"
 )
 
 // The patience with a silent server doubles from session to session, up to a bound, and starts anew with progress.
@@ -29,4 +31,19 @@ func TestSilence(t *testing.T) {
 	s = silence{base: time.Hour}
 	s.ended(true, false)
 	want(time.Hour)
+
+	// A session that came to the end of the WAL has left behind what kept the server busy; one on the way there has not.
+	s = silence{base: time.Second}
+	end := pglogrepl.LSN(100)
+	for range 2 {
+		s.began(&end)
+		s.read(99)
+		s.ended(true, false)
+	}
+	want(4 * time.Second)
+	s.began(&end)
+	s.read(100)
+	s.read(101)
+	s.ended(true, false)
+	want(time.Second)
 }
