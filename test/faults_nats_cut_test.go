@@ -1,6 +1,7 @@
 package test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -41,8 +42,8 @@ func TestC34_CutInLargeTransaction(t *testing.T) {
 	if cut != cuts {
 		t.Errorf("the connection was cut %d times", cut)
 	}
-	for _, p := range pauses(t, relay) {
-		if p.code != "connection" {
+	for _, p := range pauses(t, relay) { // 10071: the server was still storing what a cut connection had brought
+		if p.code != "connection" && !strings.Contains(p.reason, "(10071)") {
 			t.Errorf("code %q: %s", p.code, p.reason)
 		}
 	}

@@ -58,8 +58,8 @@ func TestC04_HalfOpenConnection(t *testing.T) {
 		w.ExpectIDs(eventIDs(1, last))
 		took := time.Since(began)
 		t.Logf("busy %t: delivered over another connection after %s", busy, took.Round(time.Millisecond))
-		if took > 2*timeout {
-			t.Errorf("delivered after %s, want at most %s", took, 2*timeout)
+		if limit := timeout + 4*time.Second; took > limit {
+			t.Errorf("delivered after %s, want at most %s", took, limit)
 		}
 		w.WaitConfirmed()
 		if n := lines(relay.Log(), "level=WARN", "session ended, another one follows"); n != 1 { // by either side's timeout
@@ -153,7 +153,7 @@ func TestC09_SlotHeldByAFrozenRelay(t *testing.T) {
 	w.ExpectIDs(eventIDs(1, 4))
 	took := time.Since(began)
 	t.Logf("delivered %s after the freeze", took.Round(time.Millisecond))
-	if took > timeout+2*time.Second {
+	if took > timeout+3*time.Second {
 		t.Errorf("delivered %s after the freeze, the session timeout is %s", took, timeout)
 	}
 	if n := lines(relay.Log(), "standing by"); n != 1 {
