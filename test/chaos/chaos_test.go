@@ -40,7 +40,8 @@ func TestBalanceSeesWhatIsWrong(t *testing.T) {
 		{"d a x x b", 1, 0, 2, 2},
 	} {
 		r := &result{}
-		r.balance(history("a b c d", test.stream))
+		record, stream := history("a b c d", test.stream)
+		r.balance(record, stream, nil)
 		if r.Lost != test.lost || r.Doubled != test.doubled || r.Reordered != test.reordered || r.Phantoms != test.phantoms {
 			t.Errorf("%q: %+v", test.stream, r)
 		}
@@ -69,7 +70,7 @@ func TestEarlySeesWhatIsWrong(t *testing.T) {
 		{40, 3, 1}, // d is not stored at all
 	} {
 		r := &result{}
-		r.early(record, stream, []sample{{test.confirmed, test.last}})
+		r.early(record, stream, []sample{{confirmed: test.confirmed, last: test.last}})
 		if r.ConfirmedEarly != test.early {
 			t.Errorf("%+v: %d", test, r.ConfirmedEarly)
 		}
@@ -100,17 +101,20 @@ func TestChaosSeesMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds relays")
 	}
-	for mutant, test := range map[string]struct{ only, says string }{
-		"confirm-on-receive": {"leader killed before the publish", "confirmed early"},
-		"no-tail":            {"leader killed before the confirmation", "doubled"},
+	for mutant, test := range map[string]struct{ only, says, more string }{
+		"confirm-on-receive": {"leader killed before the publish", "confirmed early", ""},
+		"no-tail":            {"leader killed before the confirmation", "doubled", ""},
+		"no-fence":           {"publishes arrive when the leader was replaced", "doubled", ""},
+		"skip-by-lsn":        {"overtaken by a foreign message", "lost", "--foreign"},
 	} {
 		t.Run(mutant, func(t *testing.T) {
 			t.Parallel()
 			var stdout, stderr bytes.Buffer
 			begun := time.Now()
-			code := command(t.Context(), []string{
+			args := []string{
 				"chaos", "--seconds", "6", "--every", "300ms", "--seed", "1", "--logs", t.TempDir(), "--mutant", mutant, "--only", test.only,
-			}, &stdout, &stderr)
+			}
+			code := command(t.Context(), append(args, strings.Fields(test.more)...), &stdout, &stderr)
 			if code != exitFailed || !regexp.MustCompile(test.says+` [1-9]`).MatchString(stdout.String()) {
 				t.Errorf("exit %d after %v\n%s%s", code, time.Since(begun), stdout.String(), stderr.String())
 			}

@@ -20,19 +20,22 @@ import (
 type commit struct {
 	id  string
 	end pglogrepl.LSN // of its transaction: confirmed beyond it means that PostgreSQL may forget it
+	at  time.Time     // by PostgreSQL's clock
 }
 
 // message is one message of the stream.
 type message struct {
-	seq uint64
-	id  string
-	at  time.Time
+	seq     uint64
+	id      string
+	at      time.Time // by JetStream's clock, before the ack
+	foreign bool      // published by no relay
 }
 
 // sample is what was confirmed at one moment, and how far the stream reached after that.
 type sample struct {
 	confirmed pglogrepl.LSN
 	last      uint64
+	forgets   int64 // times so far that PostgreSQL may have forgotten confirmations
 }
 
 // result is how it ended. Its keys are what --json prints.
@@ -45,11 +48,15 @@ type result struct {
 	Doubled        int            `json:"doubled"`         // messages of an event that is in the stream before them
 	Reordered      int            `json:"reordered"`       // messages behind one that committed later
 	Phantoms       int            `json:"phantoms"`        // messages of no committed event
+	Foreign        int            `json:"foreign"`         // messages that chaos itself has published
 	ConfirmedEarly int            `json:"confirmed_early"` // times that an LSN was confirmed before an event below it was stored
+	Holes          int            `json:"holes"`           // places where the stream was shorter than chaos' copy of it
+	ConfirmedBack  int            `json:"confirmed_back"`  // times that the slot fell back without a reason
 	Faults         map[string]int `json:"faults"`
 	LongestStall   float64        `json:"longest_stall_seconds"`
 	RelayRSS       float64        `json:"relay_rss_mib"` // the most that a relay had at the end
 
+	again bool     // the stream was purged: what is stored twice is nobody's fault
 	wrong []string // the first findings, for a person
 	logs  []string
 }
@@ -63,8 +70,9 @@ func (r *result) find(counter *int, format string, args ...any) {
 	}
 }
 
-// balance compares what is stored with what was committed.
-func (r *result) balance(record []commit, stream []message) {
+// balance compares what is stored with what was committed. An event that came too late is excused if a relay has reported
+// the one that was there before it.
+func (r *result) balance(record []commit, stream []message, reported map[string]bool) {
 	r.Committed, r.Stored = len(record), len(stream)
 	place := make(map[string]int, len(record))
 	for i, c := range record {
@@ -76,12 +84,20 @@ func (r *result) balance(record []commit, stream []message) {
 		at, known := place[m.id]
 		first, twice := seen[m.id]
 		switch {
+		case m.foreign:
+			r.Foreign++
+			continue
 		case !known:
 			r.find(&r.Phantoms, "phantom: %s at sequence %d never committed", m.id, m.seq)
+			continue
+		case twice && r.again:
+			r.Doubled++
 			continue
 		case twice:
 			r.find(&r.Doubled, "doubled: %s at sequence %d is at %d already", m.id, m.seq, first)
 			continue
+		case at < last && reported[record[last].id]:
+			r.Reordered++ // as a foreign writer can bring about
 		case at < last:
 			r.find(&r.Reordered, "reordered: %s (commit %s) at sequence %d is behind %s (commit %s)", m.id, record[at].end, m.seq, record[last].id, record[last].end)
 		default:
@@ -138,9 +154,9 @@ func (r *result) tell(w io.Writer) {
 		total += r.Faults[name]
 		_, _ = fmt.Fprintf(w, "%5d  %s\n", r.Faults[name], name)
 	}
-	_, _ = fmt.Fprintf(w, "\nseed %d, %.0f s, %d faults: committed %d, stored %d, lost %d, doubled %d, reordered %d, phantoms %d, confirmed early %d\n"+
-		"longest time without anything stored: %.1f s; relays' memory at the end: %.0f MiB\n", r.Seed, r.Seconds, total, r.Committed, r.Stored,
-		r.Lost, r.Doubled, r.Reordered, r.Phantoms, r.ConfirmedEarly, r.LongestStall, r.RelayRSS)
+	_, _ = fmt.Fprintf(w, "\nseed %d, %.0f s, %d faults: committed %d, stored %d, lost %d, doubled %d, reordered %d, phantoms %d, confirmed early %d, back %d, foreign %d\n"+
+		"longest time in which something waited and nothing was stored: %.1f s; relays' memory at the end: %.0f MiB\n", r.Seed, r.Seconds, total, r.Committed, r.Stored,
+		r.Lost, r.Doubled, r.Reordered, r.Phantoms, r.ConfirmedEarly, r.ConfirmedBack, r.Foreign, r.LongestStall, r.RelayRSS)
 }
 
 // record reads the order of the commits from the slot that no relay knows.
@@ -156,7 +172,7 @@ func (w *world) record(ctx context.Context) ([]commit, error) {
 	}
 	defer rows.Close()
 	var all []commit
-	begun := 0
+	begun, at := 0, time.Time{}
 	for rows.Next() {
 		var data []byte
 		if err := rows.Scan(&data); err != nil {
@@ -167,8 +183,10 @@ func (w *world) record(ctx context.Context) ([]commit, error) {
 			return nil, err
 		}
 		switch m := m.(type) {
+		case *pglogrepl.BeginMessage:
+			at = m.CommitTime
 		case *pglogrepl.InsertMessage:
-			all = append(all, commit{id: string(m.Tuple.Columns[0].Data)}) // id is the first column
+			all = append(all, commit{at: at, id: string(m.Tuple.Columns[0].Data)}) // id is the first column
 		case *pglogrepl.CommitMessage:
 			for ; begun < len(all); begun++ {
 				all[begun].end = m.TransactionEndLSN
@@ -176,35 +194,6 @@ func (w *world) record(ctx context.Context) ([]commit, error) {
 		}
 	}
 	return all, rows.Err()
-}
-
-// stream reads all messages.
-func (w *world) stream(ctx context.Context) (all []message, err error) {
-	err = w.withStream(ctx, func(ctx context.Context, _ jetstream.JetStream, stream jetstream.Stream) error {
-		n := stream.CachedInfo().State.Msgs
-		consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{HeadersOnly: true})
-		if err != nil || n == 0 {
-			return err
-		}
-		it, err := consumer.Messages()
-		if err != nil {
-			return err
-		}
-		defer it.Stop()
-		for range n {
-			m, err := it.Next(jetstream.NextContext(ctx))
-			if err != nil {
-				return err
-			}
-			meta, err := m.Metadata()
-			if err != nil {
-				return err
-			}
-			all = append(all, message{seq: meta.Sequence.Stream, id: m.Headers().Get(jetstream.MsgIDHeader), at: meta.Timestamp})
-		}
-		return nil
-	})
-	return all, err
 }
 
 // watcher takes samples until it is stopped.
@@ -219,12 +208,13 @@ func (w *world) watch(ctx context.Context) *watcher {
 	x := &watcher{cancel: cancel}
 	x.all.Go(func() {
 		for sleep(ctx, 100*time.Millisecond) {
+			forgets := w.forgets.Load()
 			confirmed, _, err := w.confirmed(ctx)
 			if err != nil {
 				continue // PostgreSQL is away
 			}
 			_ = w.withStream(ctx, func(_ context.Context, _ jetstream.JetStream, stream jetstream.Stream) error { // or NATS is
-				x.samples = append(x.samples, sample{confirmed, stream.CachedInfo().State.LastSeq})
+				x.samples = append(x.samples, sample{confirmed, stream.CachedInfo().State.LastSeq, forgets})
 				return nil
 			})
 		}

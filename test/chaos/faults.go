@@ -15,8 +15,10 @@ import (
 
 // fault is something that goes wrong. It is over, with everything running again, when do returns.
 type fault struct {
-	name string
-	do   func(ctx context.Context, w *world, l *load, rng *rand.Rand) error
+	name    string
+	do      func(ctx context.Context, w *world, l *load, rng *rand.Rand) error
+	cluster bool // only with --cluster
+	foreign bool // only with --foreign
 }
 
 // leadLimit is how long a relay may take to lead after a fault: the session timeout until the walsender gives up the dead
@@ -27,7 +29,7 @@ const leadLimit = 30 * time.Second
 func faults() []fault {
 	var all []fault
 	add := func(name string, do func(context.Context, *world, *load, *rand.Rand) error) {
-		all = append(all, fault{name, do})
+		all = append(all, fault{name: name, do: do})
 	}
 	for _, s := range steps() {
 		add("leader killed "+s.name, func(ctx context.Context, w *world, _ *load, _ *rand.Rand) error { return w.killAt(ctx, s) })
@@ -43,27 +45,9 @@ func faults() []fault {
 	})
 	add("leader stopped (SIGTERM)", stopLeader)
 	add("leader frozen until it was replaced", freezeLeader)
-	add("nats killed", func(ctx context.Context, w *world, _ *load, rng *rand.Rand) error {
-		if err := w.nats.Kill(); err != nil {
-			return err
-		}
-		sleep(ctx, between(rng, 0, 3*time.Second))
-		return w.nats.Start(ctx)
-	})
-	add("nats stopped", func(ctx context.Context, w *world, _ *load, rng *rand.Rand) error {
-		if err := w.nats.Stop(ctx); err != nil {
-			return err
-		}
-		sleep(ctx, between(rng, 0, 3*time.Second))
-		return w.nats.Start(ctx)
-	})
-	add("nats frozen", func(ctx context.Context, w *world, _ *load, rng *rand.Rand) error {
-		if err := w.nats.Process().Freeze(ctx); err != nil {
-			return err
-		}
-		sleep(ctx, between(rng, time.Second, 6*time.Second))
-		return w.nats.Process().Thaw()
-	})
+	all = append(all, brokerFaults()...)
+	all = append(all, lateFaults()...)
+	all = append(all, foreignFaults()...)
 	for _, stop := range []struct {
 		name string
 		mode sandbox.StopMode
@@ -87,24 +71,24 @@ func networkFaults() []fault {
 	var all []fault
 	for _, way := range []struct {
 		name string
-		of   func(*member) *sandbox.Proxy
+		of   func(*member) link
 	}{
-		{"postgres", func(m *member) *sandbox.Proxy { return m.pgProxy }},
-		{"nats", func(m *member) *sandbox.Proxy { return m.natsProxy }},
+		{"postgres", func(m *member) link { return link{m.pgProxy} }},
+		{"nats", func(m *member) link { return m.natsProxy }},
 	} {
-		add := func(name string, do func(context.Context, *sandbox.Proxy, *rand.Rand) error) {
-			all = append(all, fault{name + " between leader and " + way.name, func(ctx context.Context, w *world, _ *load, rng *rand.Rand) error {
+		add := func(name string, do func(context.Context, link, *rand.Rand) error) {
+			all = append(all, fault{name: name + " between leader and " + way.name, do: func(ctx context.Context, w *world, _ *load, rng *rand.Rand) error {
 				return w.withLeader(ctx, func(m *member) error { return do(ctx, way.of(m), rng) })
 			}})
 		}
-		add("cut", func(_ context.Context, p *sandbox.Proxy, _ *rand.Rand) error { p.Cut(); return nil })
-		add("half-open", func(ctx context.Context, p *sandbox.Proxy, rng *rand.Rand) error {
+		add("cut", func(_ context.Context, p link, _ *rand.Rand) error { p.Cut(); return nil })
+		add("half-open", func(ctx context.Context, p link, rng *rand.Rand) error {
 			p.Freeze()
 			sleep(ctx, between(rng, time.Second, 3*sessionTimeout))
 			p.Thaw()
 			return nil
 		})
-		add("refused", func(ctx context.Context, p *sandbox.Proxy, rng *rand.Rand) error {
+		add("refused", func(ctx context.Context, p link, rng *rand.Rand) error {
 			if err := p.Refuse(ctx, true); err != nil {
 				return err
 			}
@@ -112,7 +96,7 @@ func networkFaults() []fault {
 			sleep(ctx, between(rng, 0, 8*time.Second)) // longer than --yield-after, sometimes
 			return p.Refuse(context.WithoutCancel(ctx), false)
 		})
-		add("delay", func(ctx context.Context, p *sandbox.Proxy, rng *rand.Rand) error {
+		add("delay", func(ctx context.Context, p link, rng *rand.Rand) error {
 			p.Delay(between(rng, time.Millisecond, 100*time.Millisecond))
 			sleep(ctx, between(rng, time.Second, 3*time.Second))
 			p.Delay(0)
@@ -183,6 +167,10 @@ func freezeLeader(ctx context.Context, w *world, _ *load, _ *rand.Rand) error {
 	})
 }
 
+// savesSlots is the first major that writes the confirmed LSN of a logical slot at a shutdown, whatever else has changed.
+// Others may fall back to what was on disk, as after a crash.
+const savesSlots = 17
+
 func stopPostgres(ctx context.Context, w *world, l *load, rng *rand.Rand, mode sandbox.StopMode) error {
 	if mode == sandbox.Smart { // it waits for the application, and must not have to wait for the relays
 		l.pause.Store(true)
@@ -191,6 +179,9 @@ func stopPostgres(ctx context.Context, w *world, l *load, rng *rand.Rand, mode s
 		if err != nil {
 			return err
 		}
+	}
+	if mode == sandbox.Immediate || w.pg.Major() < savesSlots {
+		w.forgets.Add(1)
 	}
 	began := time.Now()
 	limit, cancel := context.WithTimeout(ctx, leadLimit)
@@ -216,9 +207,9 @@ func fillStream(ctx context.Context, w *world, _ *load, rng *rand.Rand) error {
 			return err
 		})
 	}
-	if err := limit(true); err != nil {
+	if err := persist(ctx, "the stream is limited", func() error { return limit(true) }); err != nil {
 		return err
 	}
 	sleep(ctx, between(rng, 0, 4*time.Second))
-	return limit(false)
+	return persist(ctx, "the limit is lifted", func() error { return limit(false) })
 }

@@ -40,6 +40,7 @@ func main() {
 
 // program is main with its surroundings handed in. In a child process of chaos it is the relay, or a server.
 func program(args []string, stdout, stderr io.Writer) int {
+	sandbox.NodeMain()
 	sandbox.Main()
 	if os.Getenv(childEnv) == childKind {
 		return app.Main(append([]string{"relay"}, args[1:]...), stdout, stderr, nil)
@@ -59,6 +60,9 @@ type options struct {
 	mutant  string
 	only    string
 	logs    string
+	cluster bool
+	foreign bool
+	purge   bool
 }
 
 var errUsage = errors.New("see: go run ./test/chaos --help")
@@ -66,7 +70,7 @@ var errUsage = errors.New("see: go run ./test/chaos --help")
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var opts options
 	cmd := &cli.App{
-		Name: "chaos", HelpName: "go run ./test/chaos", UsageText: "go run ./test/chaos [--seconds N] [--seed S] [--every D] [--rate N] [--only TEXT] [--json]",
+		Name: "chaos", HelpName: "go run ./test/chaos", UsageText: "go run ./test/chaos [--seconds N] [--seed S] [--every D] [--rate N] [--cluster] [--foreign] [--purge] [--only TEXT] [--json]",
 		Usage: "kill, freeze, cut and fill everything around a relay, and look whether an event is lost, doubled or out of order",
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "seconds", Value: 60, Usage: "`number` of seconds with faults", Destination: &opts.seconds},
@@ -76,6 +80,9 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			&cli.StringFlag{Name: "only", Usage: "only faults whose name holds this `text`", Destination: &opts.only},
 			&cli.StringFlag{Name: "mutant", Usage: "the `name` of a deliberate fault (" + mutant.Folder + ") that is put into the relays: does a check see it?", Destination: &opts.mutant},
 			&cli.StringFlag{Name: "logs", Usage: "`folder` for the relays' logs, which stay there after a failure; default: the system's", Destination: &opts.logs},
+			&cli.BoolFlag{Name: "cluster", Usage: "three NATS servers that hold the stream together", Destination: &opts.cluster},
+			&cli.BoolFlag{Name: "foreign", Usage: "somebody else writes into the stream: order may suffer, and a relay must say so", Destination: &opts.foreign},
+			&cli.BoolFlag{Name: "purge", Usage: "another scenario: what is stored and not confirmed is purged", Destination: &opts.purge},
 			&cli.BoolFlag{Name: "json", Usage: "the result as one JSON object on stdout; the story goes to stderr", Destination: &opts.json},
 			&cli.BoolFlag{Name: "help", Aliases: []string{"h"}, Usage: "show this"},
 		},

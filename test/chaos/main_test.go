@@ -11,6 +11,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	sandbox.NodeMain()
 	if os.Getenv(childEnv) == childKind {
 		return program(os.Args, os.Stdout, os.Stderr)
 	}

@@ -16,12 +16,13 @@ type member struct {
 	name      string
 	path      string // of another program than this one; "": this one
 	pgProxy   *sandbox.Proxy
-	natsProxy *sandbox.Proxy
+	natsProxy link
 	args      []string
 	log       *os.File
 
-	mu      sync.Mutex
-	process *sandbox.Process
+	mu        sync.Mutex
+	process   *sandbox.Process
+	confirmed []confirmation // all that has passed
 }
 
 func (m *member) proc() *sandbox.Process {
@@ -56,7 +57,7 @@ func (m *member) close() error {
 
 // cut ends the member's connections, and with them whatever its proxies hold, and forgets their hooks.
 func (m *member) cut() {
-	m.pgProxy.OnPg(nil)
+	m.onPg(nil)
 	m.natsProxy.OnNATS(nil)
 	m.pgProxy.Cut()
 	m.natsProxy.Cut()

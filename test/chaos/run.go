@@ -31,7 +31,7 @@ func wreak(ctx context.Context, opts options, out io.Writer) (_ *result, err err
 	if err != nil {
 		return nil, err
 	}
-	w, err := newWorld(ctx, program, opts.logs, s)
+	w, err := newWorld(ctx, program, opts, s)
 	if err != nil {
 		return nil, err
 	}
@@ -40,11 +40,24 @@ func wreak(ctx context.Context, opts options, out io.Writer) (_ *result, err err
 	for _, m := range w.relays {
 		r.logs = append(r.logs, m.log.Name())
 	}
+	c, err := w.copyStream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.stop()
+	if opts.foreign {
+		defer w.foreigner(ctx, opts.seed)()
+	}
 	l := startLoad(ctx, w.url(), opts.rate, opts.seed)
 	defer l.stop()
 	x := w.watch(ctx)
 	defer x.stop()
-	if err := w.play(ctx, opts, l, r); err != nil {
+	play := w.play
+	if opts.purge {
+		r.again = true
+		play = func(ctx context.Context, _ options, _ *load, _ *result) error { return w.purge(ctx, c) }
+	}
+	if err := play(ctx, opts, l, r); err != nil {
 		return nil, fmt.Errorf("%w\nrelays' logs: %s %s", err, r.logs[0], r.logs[1])
 	}
 	l.stop()
@@ -52,7 +65,7 @@ func wreak(ctx context.Context, opts options, out io.Writer) (_ *result, err err
 	if err := w.settle(ctx); err != nil {
 		s.say("%v", err) // the balance says what is missing
 	}
-	if err := w.judge(ctx, r, x.stop()); err != nil {
+	if err := w.judge(ctx, opts, r, c, x.stop()); err != nil {
 		return nil, err
 	}
 	r.Seconds = time.Since(began).Seconds()
@@ -64,7 +77,9 @@ func wreak(ctx context.Context, opts options, out io.Writer) (_ *result, err err
 
 // faults are those that were asked for.
 func (o options) faults() []fault {
-	return slices.DeleteFunc(faults(), func(f fault) bool { return !strings.Contains(f.name, o.only) })
+	return slices.DeleteFunc(faults(), func(f fault) bool {
+		return !strings.Contains(f.name, o.only) || f.cluster && !o.cluster || f.foreign && !o.foreign
+	})
 }
 
 // program returns the relay with the mutant in it, "" for the one in this executable.
@@ -129,21 +144,30 @@ func (w *world) settle(ctx context.Context) error {
 	})
 }
 
-func (w *world) judge(ctx context.Context, r *result, samples []sample) error {
+func (w *world) judge(ctx context.Context, opts options, r *result, c *streamCopy, samples []sample) error {
 	record, err := w.record(ctx)
 	if err != nil {
 		return fmt.Errorf("read the record of the commits: %w", err)
 	}
-	stream, err := w.stream(ctx)
-	if err != nil {
-		return fmt.Errorf("read the stream: %w", err)
+	if err := c.complete(ctx); err != nil {
+		return err
 	}
-	r.balance(record, stream)
+	stream, holes := c.got()
+	for _, hole := range holes {
+		r.find(&r.Holes, "%s", hole)
+	}
+	var reported map[string]bool
+	if opts.foreign {
+		if reported, err = w.brokenOrder(); err != nil {
+			return err
+		}
+	}
+	r.balance(record, stream, reported)
 	r.early(record, stream, samples)
-	for i := 1; i < len(stream); i++ {
-		r.LongestStall = max(r.LongestStall, stream[i].at.Sub(stream[i-1].at).Seconds())
-	}
+	r.backwards(samples)
+	r.LongestStall = stall(record, stream).Seconds()
 	for _, m := range w.relays {
+		r.earlyOnWire(record, stream, m.confirmations())
 		if usage, err := m.proc().Usage(); err == nil {
 			r.RelayRSS = max(r.RelayRSS, float64(usage.RSSBytes)/(1<<20))
 		}

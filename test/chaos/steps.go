@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -15,27 +16,34 @@ type step struct {
 	arm  func(m *member) (reached <-chan struct{})
 	term bool // it drains when it is killed
 	late bool // only a relay that begins to lead comes here
+
+	dwell time.Duration // how long it is kept there: longer than a busy relay goes without a status update
 }
 
 // steps lie on the path of an event.
 func steps() []step {
-	publish := func(m sandbox.NATSMessage) bool {
-		return m.ToServer && m.Op == "HPUB" && !strings.HasPrefix(m.Subject, "$")
-	}
-	ack := func(m sandbox.NATSMessage) bool {
-		return !m.ToServer && strings.HasPrefix(string(m.Body), `{"stream":"`+streamName+`"`)
-	}
-	tail := func(m sandbox.NATSMessage) bool {
-		return m.ToServer && strings.HasPrefix(m.Subject, "$JS.API.STREAM.MSG.GET.")
-	}
 	return []step{
-		{name: "before the publish", arm: func(m *member) <-chan struct{} { return holdNATS(m, publish) }},
-		{name: "before the ack", arm: func(m *member) <-chan struct{} { return holdNATS(m, ack) }},
+		{name: "before the publish", arm: func(m *member) <-chan struct{} { return holdNATS(m, isPublish) }, dwell: 1200 * time.Millisecond},
+		{name: "before the ack", arm: func(m *member) <-chan struct{} { return holdNATS(m, isAck) }},
 		{name: "before the confirmation", arm: func(m *member) <-chan struct{} { return holdPg(m, confirms()) }},
+		{name: "after the confirmation", arm: seenConfirmation},
 		{name: "in the middle of a transaction", arm: func(m *member) <-chan struct{} { return holdPg(m, secondInsert()) }},
-		{name: "while it resumes", arm: func(m *member) <-chan struct{} { return holdNATS(m, tail) }, late: true},
-		{name: "while it drains", arm: func(m *member) <-chan struct{} { return holdNATS(m, ack) }, term: true},
+		{name: "while it resumes", arm: func(m *member) <-chan struct{} { return holdNATS(m, isTail) }, late: true},
+		{name: "while it drains", arm: func(m *member) <-chan struct{} { return holdNATS(m, isAck) }, term: true},
 	}
+}
+
+func isPublish(m sandbox.NATSMessage) bool {
+	return m.ToServer && m.Op == "HPUB" && !strings.HasPrefix(m.Subject, "$")
+}
+
+func isAck(m sandbox.NATSMessage) bool {
+	return !m.ToServer && strings.HasPrefix(string(m.Body), `{"stream":"`+streamName+`"`)
+}
+
+// isTail finds the relay's request for a message of the stream.
+func isTail(m sandbox.NATSMessage) bool {
+	return m.ToServer && strings.HasPrefix(m.Subject, "$JS.API.STREAM.MSG.GET.")
 }
 
 // confirms finds a status update that confirms more than the one before it.
@@ -71,17 +79,30 @@ func holdNATS(m *member, is func(sandbox.NATSMessage) bool) <-chan struct{} {
 	return held
 }
 
+// seenConfirmation lets the confirmation pass.
+func seenConfirmation(m *member) <-chan struct{} {
+	hook, seen := holdFirst(confirms())
+	m.onPg(func(msg sandbox.PgMessage) sandbox.Action {
+		hook(msg)
+		return sandbox.Forward
+	})
+	return seen
+}
+
 func holdPg(m *member, is func(sandbox.PgMessage) bool) <-chan struct{} {
 	hook, held := holdFirst(is)
-	m.pgProxy.OnPg(hook)
+	m.onPg(hook)
 	return held
 }
 
 // holdFirst makes a hook that holds the first message which the condition is true of, and what follows it, and says so.
 func holdFirst[M any](is func(M) bool) (hook func(M) sandbox.Action, held <-chan struct{}) {
 	signal := make(chan struct{})
+	var mu sync.Mutex // a relay has several proxies to a cluster
 	fired := false
 	return func(m M) sandbox.Action {
+		mu.Lock()
+		defer mu.Unlock()
 		if fired || !is(m) {
 			return sandbox.Forward
 		}
@@ -90,6 +111,8 @@ func holdFirst[M any](is func(M) bool) (hook func(M) sandbox.Action, held <-chan
 		return sandbox.Hold
 	}, signal
 }
+
+const stepLimit = 5 * time.Second // until a relay comes to a step
 
 // killAt kills the leader when it comes to the step. If it never does, because something else is wrong with it, it is
 // killed where it is.
@@ -113,14 +136,8 @@ func (w *world) killAt(ctx context.Context, s step) error {
 }
 
 func (w *world) killReached(ctx context.Context, m *member, reached <-chan struct{}, s step) error {
-	limit := time.NewTimer(5 * time.Second)
-	defer limit.Stop()
-	select {
-	case <-reached:
-	case <-limit.C:
-		w.out.say("  (not reached)")
-	case <-ctx.Done():
-	}
+	w.awaitStep(ctx, reached)
+	sleep(ctx, s.dwell)
 	if s.term {
 		if err := m.proc().Signal(syscall.SIGTERM); err != nil {
 			return err

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/seed-1cfd9858/relay/internal/app"
 	"github.com/seed-1cfd9858/relay/internal/sandbox"
@@ -26,20 +26,22 @@ const (
 	streamName = "OUTBOX"
 	recordName = "chaos_record" // slot and publication of the order of the commits
 
-	sessionTimeout = 2 * time.Second
+	sessionTimeout  = 2 * time.Second
+	duplicateWindow = 100 * time.Millisecond // the shortest that a server takes
 )
 
 // world is the servers, and the relays with their ways to them.
 type world struct {
-	pg     *sandbox.Postgres
-	nats   *sandbox.NATSProcess
-	relays [2]*member
-	out    *story
+	pg      *sandbox.Postgres
+	broker  *broker
+	relays  [2]*member
+	out     *story
+	forgets atomic.Int64 // times that PostgreSQL was stopped in a way in which it may forget confirmations
 
 	closers []func() error // in reverse order
 }
 
-func newWorld(ctx context.Context, program, logs string, out *story) (w *world, err error) {
+func newWorld(ctx context.Context, program string, opts options, out *story) (w *world, err error) {
 	w = &world{out: out}
 	defer func() {
 		if err != nil {
@@ -51,10 +53,10 @@ func newWorld(ctx context.Context, program, logs string, out *story) (w *world, 
 		return w, err
 	}
 	w.closers = append(w.closers, w.pg.Close)
-	if w.nats, err = sandbox.StartNATSProcess(ctx, sandbox.NATSConfig{}); err != nil {
+	if w.broker, err = startBroker(ctx, opts.cluster); err != nil {
 		return w, err
 	}
-	w.closers = append(w.closers, w.nats.Close)
+	w.closers = append(w.closers, w.broker.close)
 	if err = w.pg.CreateDatabase(ctx, database); err != nil {
 		return w, err
 	}
@@ -62,7 +64,7 @@ func newWorld(ctx context.Context, program, logs string, out *story) (w *world, 
 		return w, err
 	}
 	for i := range w.relays {
-		if err = w.addRelay(ctx, i, program, logs); err != nil {
+		if err = w.addRelay(ctx, i, program, opts.logs); err != nil {
 			return w, err
 		}
 	}
@@ -76,12 +78,11 @@ func (w *world) url() string { return w.pg.URL(database) }
 func (w *world) setUp(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"outbox", "create", "--database-url", w.url()},
-		{"stream", "create", "--nats-url", w.nats.URL(), "--duplicate-window", "100ms"},
+		{"stream", "create", "--nats-url", w.broker.url, "--duplicate-window", duplicateWindow.String(), "--replicas", strconv.Itoa(len(w.broker.nodes))},
 		{"slot", "create", "--database-url", w.url()},
 	} {
-		var stdout, stderr bytes.Buffer
-		if code := app.Run(ctx, append([]string{"relay"}, args...), &stdout, &stderr, nil); code != 0 {
-			return fmt.Errorf("relay %s: exit code %d: %s", strings.Join(args[:2], " "), code, strings.TrimSpace(stderr.String()))
+		if err := persist(ctx, "relay "+strings.Join(args[:2], " "), func() error { return relayCommand(ctx, args) }); err != nil {
+			return err
 		}
 	}
 	return w.do(ctx, func(conn *pgx.Conn) error {
@@ -93,6 +94,15 @@ func (w *world) setUp(ctx context.Context) error {
 	})
 }
 
+// relayCommand runs a command of the relay in this process.
+func relayCommand(ctx context.Context, args []string) error {
+	var stdout, stderr bytes.Buffer
+	if code := app.Run(ctx, append([]string{"relay"}, args...), &stdout, &stderr, nil); code != 0 {
+		return fmt.Errorf("exit code %d: %s", code, strings.TrimSpace(stderr.String()))
+	}
+	return nil
+}
+
 // addRelay starts a relay that reaches each server through a proxy of its own.
 func (w *world) addRelay(ctx context.Context, i int, program, logs string) error {
 	m := &member{name: fmt.Sprintf("relay%d", i), path: program}
@@ -101,10 +111,16 @@ func (w *world) addRelay(ctx context.Context, i int, program, logs string) error
 		return err
 	}
 	w.closers = append(w.closers, m.pgProxy.Close)
-	if m.natsProxy, err = sandbox.StartProxy(ctx, w.nats.Addr()); err != nil {
-		return err
+	natsURL := w.broker.url
+	for _, n := range w.broker.nodes {
+		p, err := sandbox.StartProxy(ctx, n.Addr())
+		if err != nil {
+			return err
+		}
+		w.closers = append(w.closers, p.Close)
+		m.natsProxy = append(m.natsProxy, p)
+		natsURL = strings.Replace(natsURL, n.Addr(), p.Addr(), 1)
 	}
-	w.closers = append(w.closers, m.natsProxy.Close)
 	if m.log, err = os.CreateTemp(logs, "relay-chaos-"+m.name+"-*.log"); err != nil {
 		return err
 	}
@@ -117,9 +133,10 @@ func (w *world) addRelay(ctx context.Context, i int, program, logs string) error
 	query.Set("application_name", m.name) // says who holds the slot
 	u.RawQuery = query.Encode()
 	m.args = []string{
-		"run", "--listen=", "--database-url=" + u.String(), "--nats-url=" + strings.Replace(w.nats.URL(), w.nats.Addr(), m.natsProxy.Addr(), 1),
+		"run", "--listen=", "--database-url=" + u.String(), "--nats-url=" + natsURL,
 		"--session-timeout=" + sessionTimeout.String(), "--ack-timeout=2s", "--yield-after=5s", "--drain-timeout=5s", "--log-level=debug",
 	}
+	m.onPg(nil)
 	w.relays[i] = m
 	w.closers = append(w.closers, m.close)
 	return m.start(ctx)
@@ -208,24 +225,4 @@ func (w *world) confirmed(ctx context.Context) (confirmed, end pglogrepl.LSN, er
 	}
 	end, err = pglogrepl.ParseLSN(b)
 	return confirmed, end, err
-}
-
-// withStream runs f on the stream, on a connection of its own.
-func (w *world) withStream(ctx context.Context, f func(context.Context, jetstream.JetStream, jetstream.Stream) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
-	defer cancel()
-	nc, err := nats.Connect(w.nats.URL(), nats.Timeout(2*time.Second))
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	stream, err := js.Stream(ctx, streamName)
-	if err != nil {
-		return err
-	}
-	return f(ctx, js, stream)
 }
