@@ -69,7 +69,7 @@ func (p *Pump) Run(ctx context.Context) error {
 		if session.Confirmed() > confirmed || time.Since(began) > p.cfg.SessionTimeout {
 			p.retry.reset()
 		}
-		p.silence.ended(errors.Is(err, replication.ErrSilent), session.Confirmed() > confirmed)
+		p.silence.ended(errors.Is(err, replication.ErrSilent))
 		wait := p.retry.next()
 		if errors.Is(err, errYield) {
 			wait = yieldFor

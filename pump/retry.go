@@ -32,7 +32,7 @@ func (r *retry) reset() { r.steps.Reset() }
 // silence is how long a server may be silent before its session is given up: the session timeout at first. A walsender that
 // works through a large transaction of other tables can be silent for longer, and a session that is given up then begins
 // the same work again. So after each silent session the next one gets twice the time, until one has passed all the WAL that
-// was there when it began. That a server answered for a while proves nothing: it does while it reads up to such a commit.
+// was there when it began. Less than that proves nothing: on the way to such a commit a server answers, and confirms move.
 type silence struct {
 	base   time.Duration
 	longer int           // how often it has been doubled
@@ -58,9 +58,9 @@ func (s *silence) read(lsn pglogrepl.LSN) {
 }
 
 // ended takes how a session ended.
-func (s *silence) ended(silent, progress bool) {
+func (s *silence) ended(silent bool) {
 	switch {
-	case progress || s.passed:
+	case s.passed:
 		s.longer = 0
 	case silent && s.patience() < maxPatience:
 		s.longer++

@@ -7,43 +7,34 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// The patience with a silent server doubles from session to session, up to a bound, and starts anew with progress.
+// The patience with a silent server doubles from session to session, up to a bound. It starts anew after a session that came
+// to the end of the WAL, and so left behind what kept the server busy; one on the way there changes nothing.
 func TestSilence(t *testing.T) {
 	t.Parallel()
+	const silent, cut = true, false
+	end := pglogrepl.LSN(100)
 	s := silence{base: 10 * time.Second}
-	want := func(d time.Duration) {
+	session := func(read pglogrepl.LSN, how bool, want time.Duration) {
 		t.Helper()
-		if got := s.patience(); got != d {
-			t.Errorf("patience is %s, want %s", got, d)
+		s.began(&end)
+		s.read(read)
+		s.ended(how)
+		if got := s.patience(); got != want {
+			t.Errorf("patience is %s, want %s", got, want)
 		}
 	}
-	want(10 * time.Second)
-	s.ended(true, false)
-	want(20 * time.Second)
-	s.ended(false, false) // a cut in between proves nothing
-	want(20 * time.Second)
+	session(99, silent, 20*time.Second)
+	session(99, cut, 20*time.Second) // proves nothing
+	session(99, silent, 40*time.Second)
+	session(100, cut, 10*time.Second)
+	session(100, silent, 10*time.Second)
 	for range 100 {
-		s.ended(true, false)
-	}
-	want(maxPatience)
-	s.ended(true, true)
-	want(10 * time.Second)
-	s = silence{base: time.Hour}
-	s.ended(true, false)
-	want(time.Hour)
-
-	// A session that came to the end of the WAL has left behind what kept the server busy; one on the way there has not.
-	s = silence{base: time.Second}
-	end := pglogrepl.LSN(100)
-	for range 2 {
 		s.began(&end)
-		s.read(99)
-		s.ended(true, false)
+		s.ended(silent)
 	}
-	want(4 * time.Second)
-	s.began(&end)
-	s.read(100)
-	s.read(101)
-	s.ended(true, false)
-	want(time.Second)
+	session(99, silent, maxPatience)
+	session(100, silent, 10*time.Second)
+
+	s = silence{base: time.Hour}
+	session(99, silent, time.Hour)
 }

@@ -65,7 +65,7 @@ func TestC08_BrokerStoppedLongerThanSession(t *testing.T) {
 	reachable(t, w)
 	last := halt()
 	w.ExpectIDs(eventIDs(1, last))
-	if took := time.Since(began); took > 8*time.Second {
+	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("all were stored %s after the broker came back", took)
 	}
 	goesOn(t, w, relay)
@@ -108,7 +108,7 @@ func TestC07_NATSAway(t *testing.T) {
 	began := time.Now()
 	reachable(t, w)
 	w.ExpectIDs(eventIDs(1, 14))
-	if took := time.Since(began); took > 7*time.Second {
+	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("all were stored %s after the broker came back", took)
 	}
 	expectPaced(t, pauses(t, relay))
