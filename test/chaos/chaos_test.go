@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +80,7 @@ func TestEarlySeesWhatIsWrong(t *testing.T) {
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	code := command(t.Context(), []string{"chaos", "--seconds", "20", "--every", "300ms", "--json", "--logs", t.TempDir()}, &stdout, &stderr)
+	code := command(t.Context(), []string{"chaos", "--seconds", "8", "--every", "300ms", "--json", "--logs", t.TempDir()}, &stdout, &stderr)
 	t.Logf("\n%s", stderr.String())
 	if code != 0 {
 		t.Fatalf("exit %d", code)
@@ -101,31 +100,38 @@ func TestChaosSeesMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds relays")
 	}
-	for mutant, test := range map[string]struct{ only, says, more string }{
-		"confirm-on-receive": {"leader killed before the publish", "confirmed early", ""},
-		"no-tail":            {"leader killed before the confirmation", "doubled", ""},
-		"no-fence":           {"publishes arrive when the leader was replaced", "doubled", ""},
-		"skip-by-lsn":        {"overtaken by a foreign message", "lost", "--foreign"},
-	} {
-		t.Run(mutant, func(t *testing.T) {
+	for _, s := range scripts() {
+		t.Run(s.mutant, func(t *testing.T) {
 			t.Parallel()
-			var stdout, stderr bytes.Buffer
-			begun := time.Now()
-			args := []string{
-				"chaos", "--seconds", "6", "--every", "300ms", "--seed", "1", "--logs", t.TempDir(), "--mutant", mutant, "--only", test.only,
-			}
-			code := command(t.Context(), append(args, strings.Fields(test.more)...), &stdout, &stderr)
-			if code != exitFailed || !regexp.MustCompile(test.says+` [1-9]`).MatchString(stdout.String()) {
-				t.Errorf("exit %d after %v\n%s%s", code, time.Since(begun), stdout.String(), stderr.String())
+			var story bytes.Buffer
+			r, err := wreak(t.Context(), s.options(1, t.TempDir()), &story)
+			switch {
+			case err != nil:
+				t.Errorf("%v\n%s", err, story.String())
+			case s.count(r) == 0 || r.verdict() == nil:
+				t.Errorf("not %s: %v\n%s", s.check, r.verdict(), story.String())
 			}
 		})
+	}
+}
+
+// What is found is told with the faults about that moment.
+func TestVerdictNamesTheFaultsAround(t *testing.T) {
+	t.Parallel()
+	r := &result{began: seconds(0), struck: []struck{
+		{"long over", seconds(1), seconds(2)}, {"just over", seconds(8), seconds(9)}, {"under way", seconds(9), seconds(30)}, {"yet to come", seconds(20), seconds(21)},
+	}}
+	r.find(&r.Lost, seconds(10), "lost: %s", "a")
+	got := r.verdict().Error()
+	if want := "lost: a\n    at 10.0 s, around: just over (8.0-9.0 s), under way (9.0-30.0 s)\n"; !strings.Contains(got, want) {
+		t.Errorf("%s\nwant %s", got, want)
 	}
 }
 
 func TestChaosUsage(t *testing.T) {
 	t.Parallel()
 	for args, says := range map[string]string{
-		"--seconds 0": "--seconds", "--only nothing": `--only "nothing"`, "--nope": "nope", "more": `unexpected argument "more"`,
+		"--seconds 0": "--seconds", "--mutant no-tail --relay x": "exclude each other", "--only nothing": `--only "nothing"`, "--nope": "nope", "more": `unexpected argument "more"`,
 	} {
 		var stdout, stderr bytes.Buffer
 		code := command(t.Context(), append([]string{"chaos"}, strings.Fields(args)...), &stdout, &stderr)
@@ -155,5 +161,18 @@ func TestFaultsAreFixed(t *testing.T) {
 		if fmt.Sprint(names) != fmt.Sprint(first) {
 			t.Errorf("%v, then %v", first, names)
 		}
+	}
+}
+
+// Findings of one kind leave room for others, and what is only counted hides none.
+func TestEachKindIsTold(t *testing.T) {
+	t.Parallel()
+	r := &result{Reordered: 3 * shown}
+	for range 2 * shown {
+		r.find(&r.Lost, time.Time{}, "lost")
+		r.find(&r.Reordered, time.Time{}, "reordered")
+	}
+	if len(r.wrong) != 2*shown || r.Lost != 2*shown || r.Reordered != 5*shown {
+		t.Errorf("%d findings: %+v", len(r.wrong), r)
 	}
 }

@@ -17,6 +17,7 @@ import (
 type fault struct {
 	name    string
 	do      func(ctx context.Context, w *world, l *load, rng *rand.Rand) error
+	server  bool // of a server: it can happen beside one of a relay or its network
 	cluster bool // only with --cluster
 	foreign bool // only with --foreign
 }
@@ -45,9 +46,8 @@ func faults() []fault {
 	})
 	add("leader stopped (SIGTERM)", stopLeader)
 	add("leader frozen until it was replaced", freezeLeader)
+	relays := len(all)
 	all = append(all, brokerFaults()...)
-	all = append(all, lateFaults()...)
-	all = append(all, foreignFaults()...)
 	for _, stop := range []struct {
 		name string
 		mode sandbox.StopMode
@@ -63,6 +63,11 @@ func faults() []fault {
 		})
 	})
 	add("stream full", fillStream)
+	for i := range all[relays:] {
+		all[relays+i].server = true
+	}
+	all = append(all, lateFaults()...)
+	all = append(all, foreignFaults()...)
 	return append(all, networkFaults()...)
 }
 
@@ -77,8 +82,14 @@ func networkFaults() []fault {
 		{"nats", func(m *member) link { return m.natsProxy }},
 	} {
 		add := func(name string, do func(context.Context, link, *rand.Rand) error) {
-			all = append(all, fault{name: name + " between leader and " + way.name, do: func(ctx context.Context, w *world, _ *load, rng *rand.Rand) error {
-				return w.withLeader(ctx, func(m *member) error { return do(ctx, way.of(m), rng) })
+			all = append(all, fault{name: name + " between a relay and " + way.name, do: func(ctx context.Context, w *world, _ *load, rng *rand.Rand) error {
+				return w.withLeader(ctx, func(m *member) error {
+					if rng.IntN(4) == 0 {
+						m = w.other(m)
+						w.out.say("  the standby's")
+					}
+					return do(ctx, way.of(m), rng)
+				})
 			}})
 		}
 		add("cut", func(_ context.Context, p link, _ *rand.Rand) error { p.Cut(); return nil })
@@ -103,7 +114,31 @@ func networkFaults() []fault {
 			return nil
 		})
 	}
+	all = append(all, fault{name: "cut in a large message on its way to nats", do: func(ctx context.Context, w *world, _ *load, rng *rand.Rand) error {
+		return w.withLeader(ctx, func(m *member) error {
+			passes := seenNATS(m, func(msg sandbox.NATSMessage) bool { return msg.SizeBytes > largeBytes })
+			return w.cutLarge(ctx, rng, m, m.natsProxy, passes)
+		})
+	}}, fault{name: "cut in a large message on its way from postgres", do: func(ctx context.Context, w *world, _ *load, rng *rand.Rand) error {
+		return w.withLeader(ctx, func(m *member) error {
+			passes := seenPg(m, func(msg sandbox.PgMessage) bool { return msg.SizeBytes > largeBytes })
+			return w.cutLarge(ctx, rng, m, link{m.pgProxy}, passes)
+		})
+	}})
 	return all
+}
+
+// largeBytes is a message that the proxies pass on in several pieces.
+const largeBytes = 64 << 10
+
+// cutLarge cuts the connections at a random moment after the beginning of a large message has come.
+func (w *world) cutLarge(ctx context.Context, rng *rand.Rand, m *member, way link, passes <-chan struct{}) error {
+	w.awaitStep(ctx, passes)
+	sleep(ctx, between(rng, time.Microsecond, 2*time.Millisecond))
+	way.Cut()
+	m.onPg(nil)
+	m.natsProxy.OnNATS(nil)
+	return nil
 }
 
 func between(rng *rand.Rand, least, most time.Duration) time.Duration {
@@ -142,7 +177,9 @@ func stopLeader(ctx context.Context, w *world, _ *load, _ *rand.Rand) error {
 		if err := m.proc().Signal(syscall.SIGTERM); err != nil {
 			return err
 		}
-		code, err := m.proc().Wait(ctx)
+		limit, cancel := context.WithTimeoutCause(ctx, leadLimit, fmt.Errorf("it did not end within %v of SIGTERM", leadLimit))
+		defer cancel()
+		code, err := m.proc().Wait(limit)
 		if err != nil {
 			return err
 		}
@@ -196,20 +233,22 @@ func stopPostgres(ctx context.Context, w *world, l *load, rng *rand.Rand, mode s
 
 // fillStream forbids the stream to grow for a while.
 func fillStream(ctx context.Context, w *world, _ *load, rng *rand.Rand) error {
-	limit := func(full bool) error {
-		return w.withStream(ctx, func(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream) error {
-			cfg := stream.CachedInfo().Config
-			cfg.MaxMsgs = -1
-			if full {
-				cfg.MaxMsgs = int64(stream.CachedInfo().State.Msgs) + 1 //nolint:gosec // small
-			}
-			_, err := js.UpdateStream(ctx, cfg)
-			return err
-		})
-	}
-	if err := persist(ctx, "the stream is limited", func() error { return limit(true) }); err != nil {
+	if err := persist(ctx, "the stream is limited", func() error { return w.limitStream(ctx, true) }); err != nil {
 		return err
 	}
 	sleep(ctx, between(rng, 0, 4*time.Second))
-	return persist(ctx, "the limit is lifted", func() error { return limit(false) })
+	return persist(ctx, "the limit is lifted", func() error { return w.limitStream(ctx, false) })
+}
+
+// limitStream makes the stream full, or lifts the limit again.
+func (w *world) limitStream(ctx context.Context, full bool) error {
+	return w.withStream(ctx, func(ctx context.Context, js jetstream.JetStream, stream jetstream.Stream) error {
+		cfg := stream.CachedInfo().Config
+		cfg.MaxMsgs = -1
+		if full {
+			cfg.MaxMsgs = int64(stream.CachedInfo().State.Msgs) + 1 //nolint:gosec // small
+		}
+		_, err := js.UpdateStream(ctx, cfg)
+		return err
+	})
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -104,23 +103,4 @@ func (w *world) resumeBeforeRows(ctx context.Context, rng *rand.Rand, killed *me
 	}
 	sleep(ctx, between(rng, 300*time.Millisecond, 600*time.Millisecond))
 	return nil
-}
-
-// brokenOrder returns the ids of the events that the relays have reported: stored, and an earlier one was not.
-func (w *world) brokenOrder() (map[string]bool, error) {
-	reported := map[string]bool{}
-	for _, m := range w.relays {
-		text, err := os.ReadFile(m.log.Name())
-		if err != nil {
-			return nil, err
-		}
-		for line := range strings.Lines(string(text)) {
-			if _, rest, found := strings.Cut(line, "order broken: "); found {
-				_, rest, _ = strings.Cut(rest, "event_id=")
-				id, _, _ := strings.Cut(rest, " ")
-				reported[id] = true
-			}
-		}
-	}
-	return reported, nil
 }

@@ -57,7 +57,9 @@ type options struct {
 	every   time.Duration
 	rate    int
 	json    bool
+	relay   string
 	mutant  string
+	mutants bool
 	only    string
 	logs    string
 	cluster bool
@@ -70,15 +72,17 @@ var errUsage = errors.New("see: go run ./test/chaos --help")
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var opts options
 	cmd := &cli.App{
-		Name: "chaos", HelpName: "go run ./test/chaos", UsageText: "go run ./test/chaos [--seconds N] [--seed S] [--every D] [--rate N] [--cluster] [--foreign] [--purge] [--only TEXT] [--json]",
+		Name: "chaos", HelpName: "go run ./test/chaos", UsageText: "go run ./test/chaos [--seconds N] [--seed S] [--every D] [--rate N] [--cluster] [--foreign] [--purge] [--only TEXT] [--relay PATH | --mutant NAME | --mutants] [--json]",
 		Usage: "kill, freeze, cut and fill everything around a relay, and look whether an event is lost, doubled or out of order",
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "seconds", Value: 60, Usage: "`number` of seconds with faults", Destination: &opts.seconds},
 			&cli.Uint64Flag{Name: "seed", Usage: "`number` that fixes the sequence of faults; 0 = a fresh one", Destination: &opts.seed},
-			&cli.DurationFlag{Name: "every", Value: time.Second, Usage: "mean `time` between two faults", Destination: &opts.every},
+			&cli.DurationFlag{Name: "every", Value: 2 * time.Second, Usage: "mean `time` between two faults", Destination: &opts.every},
 			&cli.IntFlag{Name: "rate", Value: 500, Usage: "`number` of events that are written in a second", Destination: &opts.rate},
 			&cli.StringFlag{Name: "only", Usage: "only faults whose name holds this `text`", Destination: &opts.only},
+			&cli.StringFlag{Name: "relay", Usage: "`path` of the program that is run as relay; default: the relay in this program", Destination: &opts.relay},
 			&cli.StringFlag{Name: "mutant", Usage: "the `name` of a deliberate fault (" + mutant.Folder + ") that is put into the relays: does a check see it?", Destination: &opts.mutant},
+			&cli.BoolFlag{Name: "mutants", Usage: "play a short script for each of some mutants, and show which check sees it", Destination: &opts.mutants},
 			&cli.StringFlag{Name: "logs", Usage: "`folder` for the relays' logs, which stay there after a failure; default: the system's", Destination: &opts.logs},
 			&cli.BoolFlag{Name: "cluster", Usage: "three NATS servers that hold the stream together", Destination: &opts.cluster},
 			&cli.BoolFlag{Name: "foreign", Usage: "somebody else writes into the stream: order may suffer, and a relay must say so", Destination: &opts.foreign},
@@ -97,6 +101,8 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 				return errors.Join(fmt.Errorf("unexpected argument %q", c.Args().First()), errUsage)
 			case opts.seconds < 1 || opts.rate < 1 || opts.every <= 0:
 				return errors.Join(errors.New("--seconds, --rate and --every want a positive number"), errUsage)
+			case opts.relay != "" && opts.mutant != "" || opts.mutants && (opts.relay != "" || opts.mutant != "" || opts.only != ""):
+				return errors.Join(errors.New("--relay, --mutant and --mutants exclude each other, and --mutants has faults of its own"), errUsage)
 			case len(opts.faults()) == 0:
 				return errors.Join(fmt.Errorf("--only %q: no fault has that in its name", opts.only), errUsage)
 			}
@@ -106,6 +112,9 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			out := stdout
 			if opts.json {
 				out = stderr
+			}
+			if opts.mutants {
+				return playScripts(c.Context, opts, out)
 			}
 			result, err := wreak(c.Context, opts, out)
 			if err != nil {

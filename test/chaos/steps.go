@@ -80,8 +80,11 @@ func holdNATS(m *member, is func(sandbox.NATSMessage) bool) <-chan struct{} {
 }
 
 // seenConfirmation lets the confirmation pass.
-func seenConfirmation(m *member) <-chan struct{} {
-	hook, seen := holdFirst(confirms())
+func seenConfirmation(m *member) <-chan struct{} { return seenPg(m, confirms()) }
+
+// seenPg tells when such a message passes.
+func seenPg(m *member, is func(sandbox.PgMessage) bool) <-chan struct{} {
+	hook, seen := holdFirst(is)
 	m.onPg(func(msg sandbox.PgMessage) sandbox.Action {
 		hook(msg)
 		return sandbox.Forward

@@ -71,7 +71,7 @@ func (r *result) earlyOnWire(record []commit, stream []message, confirmations []
 			return 1
 		})
 		if n >= never || full[n].After(c.at) {
-			r.find(&r.ConfirmedEarly, "confirmed early: %s confirmed %s at %s, while an event below it was not stored", c.from, c.flush, c.at.Format(time.StampMicro))
+			r.find(&r.ConfirmedEarly, c.at, "confirmed early: %s confirmed %s at %s, while an event below it was not stored", c.from, c.flush, c.at.Format(time.StampMicro))
 		}
 	}
 }
@@ -80,13 +80,14 @@ func (r *result) earlyOnWire(record []commit, stream []message, confirmations []
 func (r *result) backwards(samples []sample) {
 	for i := 1; i < len(samples); i++ {
 		if before, now := samples[i-1], samples[i]; now.confirmed < before.confirmed && now.forgets == before.forgets {
-			r.find(&r.ConfirmedBack, "confirmed back: the slot fell from %s to %s", before.confirmed, now.confirmed)
+			r.find(&r.ConfirmedBack, now.at, "confirmed back: the slot fell from %s to %s", before.confirmed, now.confirmed)
 		}
 	}
 }
 
-// stall is the longest time in which an event was committed, not stored, and nothing was stored.
-func stall(record []commit, stream []message) time.Duration {
+// stall is the longest time in which an event was committed, not stored, and nothing was stored, and when it ended. What was
+// never stored waits until the run is over.
+func stall(record []commit, stream []message, over time.Time) (longest time.Duration, end time.Time) {
 	type moment struct {
 		at time.Time
 		by int // events that wait more
@@ -102,17 +103,24 @@ func stall(record []commit, stream []message) time.Duration {
 			moments = append(moments, moment{at, 1}, moment{m.at, -1})
 		}
 	}
+	for _, at := range committed {
+		moments = append(moments, moment{at, 1})
+	}
 	slices.SortStableFunc(moments, func(a, b moment) int { return a.at.Compare(b.at) })
-	var longest time.Duration
 	waiting, since := 0, time.Time{}
 	for _, m := range moments {
 		if waiting > 0 && m.by < 0 {
-			longest = max(longest, m.at.Sub(since))
+			if d := m.at.Sub(since); d > longest {
+				longest, end = d, m.at
+			}
 		}
 		if m.by < 0 || waiting == 0 {
 			since = m.at
 		}
 		waiting += m.by
 	}
-	return longest
+	if d := over.Sub(since); waiting > 0 && d > longest {
+		longest, end = d, over
+	}
+	return longest, end
 }

@@ -88,8 +88,12 @@ func TestStall(t *testing.T) {
 		{[]int{30, 31, 32}, 30 * time.Second}, // since the first commit, whatever followed
 		{[]int{1, 40, 70}, 30 * time.Second},
 		{[]int{}, 0},
+		{[]int{-1, -1}, 100 * time.Second},
+		{[]int{1, 12, -1}, 80 * time.Second},
+		{[]int{1, -1, 23, 60}, 40 * time.Second},
 	} {
-		if got := stall(timed(test.stored...)); got != test.want {
+		record, stream := timed(test.stored...)
+		if got, _ := stall(record, stream, seconds(100)); got != test.want {
 			t.Errorf("%v: %v, want %v", test.stored, got, test.want)
 		}
 	}

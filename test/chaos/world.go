@@ -162,7 +162,11 @@ func (w *world) forgetLogs() error {
 
 // do runs f on a connection of its own: a held one would stand in the way of a smart shutdown.
 func (w *world) do(ctx context.Context, f func(*pgx.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	return w.doWithin(ctx, 10*time.Second, f)
+}
+
+func (w *world) doWithin(ctx context.Context, limit time.Duration, f func(*pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, w.url())
 	if err != nil {
@@ -225,4 +229,25 @@ func (w *world) confirmed(ctx context.Context) (confirmed, end pglogrepl.LSN, er
 	}
 	end, err = pglogrepl.ParseLSN(b)
 	return confirmed, end, err
+}
+
+// lift ends whatever a fault that did not work out has left behind.
+func (w *world) lift(ctx context.Context) error {
+	var errs []error
+	for _, n := range w.broker.nodes {
+		_ = n.Process().Thaw() // one that has ended is started
+		errs = append(errs, n.Start(ctx))
+	}
+	errs = append(errs, w.pg.Start(ctx))
+	for _, m := range w.relays {
+		_ = m.proc().Thaw()
+		for _, p := range append(link{m.pgProxy}, m.natsProxy...) {
+			p.Thaw()
+			p.Delay(0)
+			errs = append(errs, p.Refuse(ctx, false))
+		}
+		m.cut()
+	}
+	errs = append(errs, persist(ctx, "the limit is lifted", func() error { return w.limitStream(ctx, false) }))
+	return errors.Join(errs...)
 }

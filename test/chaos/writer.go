@@ -17,7 +17,8 @@ const writers = 4
 // load is the application: writers that go on until they are told to stop, whatever happens to their database.
 type load struct {
 	url    string
-	rate   int // events a second, all writers together
+	rate   int // events a second, all writers together: after an outage they make up for it
+	began  time.Time
 	acked  atomic.Int64
 	pause  atomic.Bool // they let go of the database: a smart shutdown waits for its clients
 	idle   atomic.Int32
@@ -27,7 +28,7 @@ type load struct {
 
 func startLoad(ctx context.Context, url string, rate int, seed uint64) *load {
 	ctx, cancel := context.WithCancel(ctx)
-	l := &load{url: url, rate: rate, cancel: cancel}
+	l := &load{url: url, rate: rate, began: time.Now(), cancel: cancel}
 	for i := range writers {
 		rng := rand.New(rand.NewPCG(seed, uint64(i)+1)) //nolint:gosec // repeatable on purpose
 		l.all.Go(func() { l.writer(ctx, rng, i == 0) })
@@ -72,15 +73,14 @@ func (l *load) transaction(ctx context.Context, conn *pgx.Conn, rng *rand.Rand, 
 	if rng.IntN(40) == 0 {
 		n = 1 + rng.IntN(200)
 	}
-	began := time.Now()
 	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		for i := range n {
-			if err := insert(ctx, tx); err != nil {
+			if err := insert(ctx, tx, rng); err != nil {
 				return err
 			}
 			if i == n/2 && rng.IntN(5) == 0 {
 				err := pgx.BeginFunc(ctx, tx, func(savepoint pgx.Tx) error {
-					return errors.Join(insert(ctx, savepoint), errRollback)
+					return errors.Join(insert(ctx, savepoint, rng), errRollback)
 				})
 				if !errors.Is(err, errRollback) {
 					return err
@@ -101,18 +101,29 @@ func (l *load) transaction(ctx context.Context, conn *pgx.Conn, rng *rand.Rand, 
 	case err != nil:
 		return err
 	}
-	l.acked.Add(int64(n))
+	due := time.Duration(l.acked.Add(int64(n))) * time.Second / time.Duration(l.rate)
 	if rng.IntN(50) != 0 { // else a burst
-		sleep(ctx, time.Duration(n)*time.Second*writers/time.Duration(l.rate)-time.Since(began))
+		sleep(ctx, due-time.Since(l.began))
 	}
 	return nil
 }
 
-func insert(ctx context.Context, tx pgx.Tx) error {
+// hugeBytes is the largest payload; most are tiny.
+const hugeBytes = 400 << 10
+
+func insert(ctx context.Context, tx pgx.Tx, rng *rand.Rand) error {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO outbox (id, topic, payload, aggregate_id) VALUES ($1, 'order.placed', '{}', $2)`, id.String(), id.String()[:2])
+	fill := 0
+	switch rng.IntN(200) {
+	case 0:
+		fill = rng.IntN(hugeBytes)
+	case 1, 2, 3, 4, 5, 6, 7, 8:
+		fill = rng.IntN(4 << 10)
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO outbox (id, topic, payload, aggregate_id) VALUES ($1, 'order.placed', jsonb_build_object('fill', repeat('x', $3)), $2)`,
+		id.String(), id.String()[:2], fill)
 	return err
 }
