@@ -98,20 +98,6 @@ func await(what string, done <-chan struct{}) reached {
 	}
 }
 
-// holdFirst makes a hook that holds the first message which the condition is true of, and what follows it, and says so.
-func holdFirst[M any](is func(M) bool) (hook func(M) sandbox.Action, held <-chan struct{}) {
-	signal := make(chan struct{})
-	fired := false
-	return func(m M) sandbox.Action {
-		if fired || !is(m) {
-			return sandbox.Forward
-		}
-		fired = true
-		close(signal)
-		return sandbox.Hold
-	}, signal
-}
-
 // holdConfirmation keeps the status updates that would confirm anything that commits from now on. The relay goes on without
 // knowing: to it, PostgreSQL is only slow to read.
 func holdConfirmation(ctx context.Context, w *world) (reached, error) {
@@ -142,7 +128,7 @@ func watchConfirmation(ctx context.Context, w *world) (reached, error) {
 
 // holdPublish keeps the next event on its way to JetStream.
 func holdPublish(_ context.Context, w *world) (reached, error) {
-	hook, held := holdFirst(func(m sandbox.NATSMessage) bool {
+	hook, held := sandbox.HoldFirst(func(m sandbox.NATSMessage) bool {
 		return m.ToServer && m.Op == "HPUB" && strings.HasPrefix(m.Subject, subjectPrefix)
 	})
 	w.natsProxy.OnNATS(hook)
@@ -151,7 +137,7 @@ func holdPublish(_ context.Context, w *world) (reached, error) {
 
 // holdAck keeps JetStream's next answer to a publish.
 func holdAck(_ context.Context, w *world) (reached, error) {
-	hook, held := holdFirst(func(m sandbox.NATSMessage) bool {
+	hook, held := sandbox.HoldFirst(func(m sandbox.NATSMessage) bool {
 		return !m.ToServer && strings.HasPrefix(string(m.Body), `{"stream":"`+streamName+`"`)
 	})
 	w.natsProxy.OnNATS(hook)
@@ -160,7 +146,7 @@ func holdAck(_ context.Context, w *world) (reached, error) {
 
 // holdTail keeps the relay's first request for what is in the stream.
 func holdTail(_ context.Context, w *world) (reached, error) {
-	hook, held := holdFirst(func(m sandbox.NATSMessage) bool {
+	hook, held := sandbox.HoldFirst(func(m sandbox.NATSMessage) bool {
 		return m.ToServer && strings.HasPrefix(m.Subject, "$JS.API.STREAM.MSG.GET.")
 	})
 	w.natsProxy.OnNATS(hook)
@@ -171,7 +157,7 @@ func holdTail(_ context.Context, w *world) (reached, error) {
 func holdInsert(ctx context.Context, w *world) (reached, error) {
 	var first atomic.Int64 // events that the relay has read
 	inTransaction := 0
-	hook, held := holdFirst(func(m sandbox.PgMessage) bool {
+	hook, held := sandbox.HoldFirst(func(m sandbox.PgMessage) bool {
 		switch m.Pgoutput {
 		case 'B':
 			inTransaction = 0

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/synadia-io/orbit.go/natscontext"
@@ -36,6 +37,10 @@ type ConnConfig struct {
 	JSDomain    string // JetStream domain; "" is the server's own
 	InboxPrefix string // prefix of the subjects for answers; default _INBOX
 	Name        string // what the server's operator sees; default relay
+
+	// WriteTimeout is how long the server may take none of what is written before the connection counts as lost: no write
+	// blocks for longer. 0: two seconds.
+	WriteTimeout time.Duration
 
 	// Dial makes the connections, in place of TCP and of a context's SOCKS proxy. Nil: the network. Simulation gives its
 	// own; no setting does.

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -17,11 +18,10 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// What a connection is given before it counts as lost. A frozen server must not hold the relay for longer than a third
-// of the PostgreSQL session's timeout.
+// What a connection is given before it counts as lost.
 const (
 	dialTimeout  = 2 * time.Second // per server: TCP, TLS, sign-in
-	flushTimeout = 2 * time.Second
+	writeTimeout = 2 * time.Second
 	pingInterval = 3 * time.Second
 	maxPings     = 2
 )
@@ -77,7 +77,7 @@ func Dial(ctx context.Context, cfg ConnConfig, extra ...nats.Option) (*nats.Conn
 func (c ConnConfig) options() ([]nats.Option, error) {
 	opts := []nats.Option{
 		nats.Name(c.Name), nats.NoReconnect(), nats.RetryOnFailedConnect(false), nats.Timeout(dialTimeout),
-		nats.FlusherTimeout(flushTimeout), nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(maxPings),
+		nats.FlusherTimeout(cmp.Or(c.WriteTimeout, writeTimeout)), nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(maxPings),
 		nats.PermissionErrOnSubscribe(true),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // the default one writes to stderr
 	}

@@ -58,6 +58,7 @@ type Resumed struct {
 	tail   *tail
 	anchor anchor                     // at the end of the stream
 	found  map[uint64]outbox.Position // by ordinal: events of the window that are in the stream
+	short  bool
 }
 
 // Stream returns what the leader said of the stream; its LastSeq is L.
@@ -65,6 +66,10 @@ func (r *Resumed) Stream() Stream { return r.stream }
 
 // Foreign returns how many messages in the tail come from elsewhere.
 func (r *Resumed) Foreign() uint64 { return r.tail.foreign }
+
+// Short reports whether messages were removed from the stream that the slot's confirmed LSN may not cover: of an event that
+// PostgreSQL sends again, nobody can know then whether it was stored. Only the first Resume of a session looks.
+func (r *Resumed) Short() bool { return r.short }
 
 // Run may block for as long as the servers do, until ctx ends. On an error the connection that it may have made is given
 // up. Errors: *ConnectError, *ConfigError, *RegressedError, *UnfitError, those of InspectStream, and others of NATS.
@@ -116,7 +121,7 @@ func (r *Resume) inspect(ctx context.Context, l *link) (*Resumed, error) {
 			return nil, err
 		}
 	}
-	res := &Resumed{link: l, stream: stream, found: map[uint64]outbox.Position{}}
+	res := &Resumed{link: l, stream: stream, found: map[uint64]outbox.Position{}, short: reader.short}
 	res.tail, err = reader.read(ctx, from, func(id string, p outbox.Position) bool {
 		ordinal, waits := r.waiting[keyOf(id)]
 		if waits {

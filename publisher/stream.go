@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,8 +20,12 @@ var (
 	ErrStreamUnavailable = errors.New("the stream has no leader at the moment")
 )
 
-// apiTimeout bounds one question to JetStream when ctx does not do so earlier.
-const apiTimeout = 5 * time.Second
+// A cluster between two leaders drops a question without a word, and whoever leads next never sees it. So one that changes
+// nothing is asked again, and is given twice as long each time: a server that is only slow is heard, too.
+const (
+	apiTimeout = 7 * time.Second // bounds a question, with all its tries, when ctx does not do so earlier
+	firstTry   = time.Second
+)
 
 // BatchAPILevel is the JetStream API level from which a stream can take fast-ingest batches (NATS 2.14).
 const BatchAPILevel = 4
@@ -113,15 +118,12 @@ func apiRequest(ctx context.Context, nc *nats.Conn, domain, subject string, requ
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	answer, err := nc.RequestWithContext(ctx, prefix+subject, body)
+	answer, err := ask(ctx, nc, prefix+subject, body, onlyReads(subject))
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return fmt.Errorf("%w: nothing answers %s", ErrNoJetStream, prefix+subject)
-	case err != nil && errors.Is(nc.LastError(), nats.ErrPermissionViolation):
-		// A refused request gets no answer: the refusal arrives beside it, as the connection's last error.
-		return fmt.Errorf("%w: %w", ErrNoPermission, nc.LastError())
+	case errors.Is(err, ErrNoPermission):
+		return err
 	case err != nil:
 		return fmt.Errorf("no answer to %s: %w", prefix+subject, err)
 	}
@@ -138,6 +140,32 @@ func apiRequest(ctx context.Context, nc *nats.Conn, domain, subject string, requ
 		return fmt.Errorf("answer to %s: %w", prefix+subject, err)
 	}
 	return nil
+}
+
+func onlyReads(subject string) bool {
+	return strings.HasPrefix(subject, "STREAM.INFO.") || strings.HasPrefix(subject, "STREAM.MSG.GET.")
+}
+
+// ask waits for the answer to a request. Each try has a reply subject of its own, so an answer to an earlier one is not
+// taken. A refused request gets no answer: the refusal arrives beside it, as a new last error of the connection.
+func ask(ctx context.Context, nc *nats.Conn, subject string, body []byte, again bool) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	before := nc.LastError()
+	for patience := firstTry; ; patience *= 2 {
+		if !again {
+			patience = apiTimeout
+		}
+		try, cancel := context.WithTimeout(ctx, patience)
+		answer, err := nc.RequestWithContext(try, subject, body)
+		cancel()
+		if refusal := nc.LastError(); err != nil && refusal != before && errors.Is(refusal, nats.ErrPermissionViolation) { //nolint:errorlint // the same one, not one like it
+			return nil, fmt.Errorf("%w: %w", ErrNoPermission, refusal)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return answer, err
+		}
+	}
 }
 
 // streamInfo is the server's answer. Enumerations stay text, so that a value of a later server is no error.

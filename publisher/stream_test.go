@@ -209,3 +209,52 @@ func TestInspectStreamErrors(t *testing.T) {
 		t.Errorf("no permission: %v", err)
 	}
 }
+
+// A cluster between two leaders drops a question: another one is answered. One that changes something is not asked twice.
+func TestAskAgain(t *testing.T) {
+	t.Parallel()
+	bare := dial(t, ConnConfig{URL: startServer(t, &server.Options{}).ClientURL()})
+	asked := map[string]int{}
+	_, err := bare.Subscribe("$JS.API.>", func(m *nats.Msg) {
+		if asked[m.Subject]++; asked[m.Subject] == 2 {
+			_ = m.Respond([]byte(`{"config":{"name":"OUTBOX"},"state":{"last_seq":7}}`))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := InspectStream(t.Context(), bare, "", "OUTBOX")
+	if err != nil || stream.LastSeq != 7 {
+		t.Errorf("%+v, %v", stream, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*firstTry)
+	defer cancel()
+	if err := apiRequest(ctx, bare, "", "STREAM.CREATE.OUTBOX", nil, &struct{}{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("create: %v", err)
+	}
+}
+
+// A refusal of something else, earlier, is not taken for one of this question.
+func TestOldRefusal(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, &server.Options{Users: []*server.User{
+		{Username: "u", Password: "p", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"secret"}}}},
+	}})
+	nc := dial(t, ConnConfig{URL: s.ClientURL(), User: "u", Password: "p"})
+	if err := errors.Join(nc.Publish("secret", nil), nc.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := nc.Subscribe("$JS.API.>", func(*nats.Msg) {}); err != nil { // never answers
+		t.Fatal(err)
+	}
+	for !errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
+		if err := nc.FlushWithContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := InspectStream(ctx, nc, "", "OUTBOX"); errors.Is(err, ErrNoPermission) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}

@@ -74,6 +74,8 @@ type tailReader struct {
 	origin    outbox.Origin
 	confirmed pglogrepl.LSN
 	max       int // ids to hold
+
+	short bool // start has found that messages were removed before an own one that the confirmed LSN covers
 }
 
 var errNoMessage = errors.New("no message there")
@@ -143,6 +145,7 @@ func (r *tailReader) start(ctx context.Context) (uint64, error) {
 			}
 		}
 		if from == first {
+			r.short = first > 1
 			return first, nil
 		}
 	}

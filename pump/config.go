@@ -80,6 +80,10 @@ func (c Config) withDefaults() Config {
 			*d.value = d.zero
 		}
 	}
+	// A frozen broker must not hold the loop while PostgreSQL waits for an answer.
+	if conn := &c.Publisher.Conn; conn.WriteTimeout == 0 {
+		conn.WriteTimeout = min(2*time.Second, c.SessionTimeout/3)
+	}
 	if c.Random == nil {
 		c.Random = rand.Float64
 	}

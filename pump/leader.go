@@ -38,6 +38,7 @@ type leader struct {
 	publishAt time.Time // when the status was last made public
 	storedAt  time.Time // when an event was last stored in this session
 	caughtUp  bool      // the server has said that it had nothing more to send
+	short     bool      // the stream may have lost what an earlier session stored, and nothing was said about it yet
 }
 
 // resume is the way to the next epoch.
@@ -133,14 +134,15 @@ func (l *leader) loop(ctx, work context.Context) error {
 
 // steer takes the results of tasks and the end of epochs, and starts what is due.
 func (l *leader) steer(work context.Context, now time.Time) error {
-	before, oldest := l.publisher.Stored(), l.oldest()
+	before := l.publisher.Stored()
+	var position outbox.Position
+	var committed time.Time
+	if ev := l.publisher.Oldest(); ev != nil {
+		position, committed = ev.Position, ev.CommitTime
+	}
 	err := l.publisher.Collect(now)
 	if l.publisher.Stored() > before {
-		l.storedAt = now
-		if l.cfg.Observe != nil {
-			l.cfg.Observe(max(0, now.Sub(oldest)))
-		}
-		l.progressed()
+		l.stored(position, committed, now)
 	}
 	if err != nil {
 		l.interrupted(err, now)
@@ -159,12 +161,26 @@ func (l *leader) steer(work context.Context, now time.Time) error {
 	return l.yield(now)
 }
 
+// stored notes that events were stored, the oldest of which had this position and commit time.
+func (l *leader) stored(oldest outbox.Position, committed, now time.Time) {
+	l.storedAt = now
+	if l.cfg.Observe != nil {
+		l.cfg.Observe(max(0, now.Sub(committed)))
+	}
+	if l.short && oldest.CommitLSN < l.silence.end { // it was there before the session
+		l.short = false
+		l.log.Warn("the stream does not reach back to the slot's confirmed LSN: an event that was stored and removed since is stored again",
+			"confirmed_lsn", l.start, "position", outbox.FormatPosition(l.origin, oldest))
+	}
+	l.progressed()
+}
+
 func (l *leader) resumeDue(now time.Time) bool {
 	wanted := !l.publisher.Publishing() || l.resume.need == publisher.NeedTail
 	return wanted && l.resume.task == nil && !now.Before(l.resume.at)
 }
 
-// progressed notes that something was stored, or that nothing waits: only that ends a pause.
+// progressed notes that something was stored or found stored, or that nothing waits: only that ends a pause.
 func (l *leader) progressed() {
 	if l.resume.attempt == 0 {
 		return
@@ -192,6 +208,9 @@ func (l *leader) interrupted(err error, now time.Time) {
 		l.note(func(s *Status) { s.Failures = s.Failures.with(epoch.Reason) })
 		attrs = append(attrs, "code", epoch.Reason, "event_id", epoch.EventID)
 	}
+	if advice := publisher.Advice(err); advice != "" {
+		attrs = append(attrs, "advice", advice)
+	}
 	l.log.Warn("publishing is paused, trying again", attrs...)
 }
 
@@ -210,7 +229,7 @@ func (l *leader) resumed(now time.Time) error {
 			"confirmed_lsn", max(l.start, l.session.Confirmed()), "first_sequence", shorter.Last+1, "last_sequence", shorter.Acked)
 		return t.err
 	}
-	err := t.err
+	err, before := t.err, l.publisher.Stored()
 	if err == nil {
 		err = l.publisher.Apply(l.resume.plan, t.value)
 	}
@@ -223,9 +242,12 @@ func (l *leader) resumed(now time.Time) error {
 	if n := t.value.Foreign(); n > 0 && l.resume.need == publisher.NeedSession {
 		l.log.Warn("the stream holds messages of others among this slot's events: they cost time and can cost order", "messages", n)
 	}
+	if l.resume.need == publisher.NeedSession {
+		l.short = t.value.Short()
+	}
 	l.resume.need = publisher.NeedEpoch
 	l.setState(l.stateOr(StatePublishing), l.Status().WaitingFor)
-	if events, _ := l.publisher.Waiting(); events == 0 {
+	if events, _ := l.publisher.Waiting(); events == 0 || l.publisher.Stored() > before {
 		l.progressed()
 	}
 	return nil

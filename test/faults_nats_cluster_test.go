@@ -2,14 +2,10 @@ package test
 
 import (
 	"context"
-	"fmt"
-	"net"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -17,47 +13,28 @@ import (
 	"github.com/seed-1cfd9858/relay/test/harness"
 )
 
-// startCluster starts three NATS servers that keep streams together, by name, and returns the addresses of all.
-func startCluster(t *testing.T) (nodes map[string]*sandbox.NATS, urls string) {
+// startCluster starts three NATS servers that keep streams together.
+func startCluster(t *testing.T) *sandbox.NATSCluster {
 	t.Helper()
-	var routes []*url.URL
-	for range 3 {
-		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	nodes = map[string]*sandbox.NATS{}
-	var all []string
-	for i, route := range routes {
-		name := fmt.Sprintf("node%d", i+1)
-		node, err := sandbox.StartNATS(t.Context(), sandbox.NATSConfig{Configure: func(o *server.Options) {
-			o.ServerName, o.Routes = name, routes
-			o.Cluster = server.ClusterOpts{Name: "test", Host: route.Hostname(), Port: portOf(t, route), NoAdvertise: true}
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = node.Close() })
-		nodes[name] = node
-		all = append(all, node.URL())
-	}
-	urls = strings.Join(all, ",")
-	awaitCluster(t, urls)
-	return nodes, urls
-}
-
-func portOf(t *testing.T, u *url.URL) int {
-	t.Helper()
-	addr, err := net.ResolveTCPAddr("tcp", u.Host)
+	cluster, err := sandbox.StartNATSCluster(t.Context(), sandbox.NATSConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return addr.Port
+	t.Cleanup(func() { _ = cluster.Close() })
+	awaitCluster(t, cluster.URL())
+	return cluster
+}
+
+// nodeOf returns a cluster's node by its name.
+func nodeOf(t *testing.T, c *sandbox.NATSCluster, name string) *sandbox.NATSNode {
+	t.Helper()
+	for _, n := range c.Nodes() {
+		if n.Name() == name {
+			return n
+		}
+	}
+	t.Fatalf("no node %q", name)
+	return nil
 }
 
 // awaitCluster waits until a cluster can make a stream on all its servers.
@@ -123,12 +100,12 @@ func messagesOneByOne(t *testing.T, w *harness.World, last int) []harness.Messag
 	return all
 }
 
-// C33: the leader of a stream on three servers steps down again and again, and the leading server goes away twice. The
-// relay goes on, nothing is lost, doubled or reordered. Scaled: some seconds instead of a minute, a step-down every half second.
+// C33: the leader of a stream on three servers steps down again and again, and the leading server is killed twice. The relay
+// goes on, nothing is lost, doubled or reordered. Scaled: some seconds instead of a minute, a step-down every half second.
 func TestC33_LeaderChanges(t *testing.T) {
 	t.Parallel()
-	nodes, urls := startCluster(t)
-	w := harness.New(t, harness.Config{NATSURL: urls, NATSAddr: nodes["node1"].Addr(), Stream: func(c *jetstream.StreamConfig) {
+	cluster := startCluster(t)
+	w := harness.New(t, harness.Config{NATSURL: cluster.URL(), NATSAddr: cluster.Nodes()[0].Addr(), Stream: func(c *jetstream.StreamConfig) {
 		window100ms(c)
 		c.Replicas = 3
 	}})
@@ -148,9 +125,12 @@ func TestC33_LeaderChanges(t *testing.T) {
 			leader = streamLeader(t, w)
 			return leader != "", nil
 		})
-		nodes[leader].Stop()
+		node := nodeOf(t, cluster, leader)
+		if err := node.Process().Kill(); err != nil {
+			t.Fatal(err)
+		}
 		moment(t, time.Second, 1500*time.Millisecond)
-		if err := nodes[leader].Start(t.Context()); err != nil {
+		if err := node.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-1cfd9858/relay/internal/sandbox"
 	"github.com/seed-1cfd9858/relay/test/harness"
@@ -154,4 +155,42 @@ func TestBrokerLosesLessThanTheConfirmDelay(t *testing.T) {
 	expectLoss(t, relay, 11, 20)
 	stopped(t, relay)
 	w.ExpectIDs(eventIDs(1, 30))
+}
+
+// What was stored and not confirmed is purged, and the relay dies: the next one cannot know, stores it again, and says so, once.
+// A restart with nothing that was stored before is no cause to say anything.
+func TestPurgeOfWhatIsNotConfirmed(t *testing.T) {
+	t.Parallel()
+	const line = "the stream does not reach back to the slot's confirmed LSN"
+	w := harness.New(t, harness.Config{Stream: window100ms})
+	first := w.Start("--confirm-delay=1h")
+	leads(t, first)
+	insert(w, 1, 5)
+	w.WaitCount(5)
+	first.Crash()
+	if err := w.Stream().Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stored := time.Now()
+	sandbox.WaitFor(t, harness.Limit, "the duplicate window passes", func() (bool, error) { return time.Since(stored) > 200*time.Millisecond, nil })
+	second := w.Start()
+	w.WaitCount(5)
+	w.ExpectIDs(eventIDs(1, 5))
+	w.WaitConfirmed()
+	if n := strings.Count(second.Log(), line); n != 1 {
+		t.Errorf("said %d times:\n%s", n, second.Log())
+	}
+	stopped(t, second)
+	if err := w.Stream().Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	third := w.Start()
+	leads(t, third)
+	insert(w, 6, 7)
+	w.WaitCount(2)
+	w.WaitConfirmed()
+	stopped(t, third)
+	if strings.Contains(third.Log(), line) {
+		t.Errorf("said for nothing:\n%s", third.Log())
+	}
 }

@@ -64,15 +64,15 @@ func startPostgres(t *testing.T, pg *sandbox.Postgres, w *harness.World) {
 }
 
 // catalogue returns the slots and publications of the world's server, without what moves by itself.
-func catalogue(t *testing.T, conn *pgx.Conn) string {
+func catalogue(t *testing.T, conn *pgx.Conn, slot string) string {
 	t.Helper()
 	var text string
 	err := conn.QueryRow(t.Context(), `SELECT concat_ws(E'\n',
 		(SELECT string_agg(format('slot %s %s %s %s %s %s', slot_name, plugin, slot_type, database, temporary, confirmed_flush_lsn), E'\n' ORDER BY slot_name)
-			FROM pg_replication_slots WHERE database = current_database() OR database IS NULL),
+			FROM pg_replication_slots WHERE database = current_database() OR database IS NULL OR slot_name = $1),
 		(SELECT string_agg(format('publication %s %s %s %s %s %s', oid, pubname, pubinsert, pubupdate, pubdelete, puballtables), E'\n' ORDER BY oid)
 			FROM pg_publication),
-		(SELECT string_agg(format('member %s %s', prpubid, prrelid), E'\n' ORDER BY oid) FROM pg_publication_rel))`).Scan(&text)
+		(SELECT string_agg(format('member %s %s', prpubid, prrelid), E'\n' ORDER BY oid) FROM pg_publication_rel))`, slot).Scan(&text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,13 +83,13 @@ func catalogue(t *testing.T, conn *pgx.Conn) string {
 // the catalogue left as it is.
 func refuses(t *testing.T, w *harness.World, code int, texts ...string) {
 	t.Helper()
-	before, began := catalogue(t, w.Conn), time.Now()
+	before, began := catalogue(t, w.Conn, w.Slot), time.Now()
 	relay := w.Start()
 	exits(t, relay, code, texts...)
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("it ended after %s", took)
 	}
-	if after := catalogue(t, w.Conn); after != before {
+	if after := catalogue(t, w.Conn, w.Slot); after != before {
 		t.Errorf("the catalogue was\n%s\nand is\n%s", before, after)
 	}
 	if strings.Contains(relay.Log(), "trying again") {

@@ -27,7 +27,7 @@ func vanish(p *sandbox.Proxy) {
 			}
 			return sandbox.Forward
 		}
-		return sandbox.Drop
+		return sandbox.Hold // the end, too, when the server gives up
 	})
 }
 

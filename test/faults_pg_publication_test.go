@@ -106,7 +106,7 @@ func TestC06_UnpublishedAtReconnect(t *testing.T) {
 		w.WaitCount(2)
 		w.WaitConfirmed()
 		way.unpublish(t, w)
-		before := catalogue(t, w.Conn)
+		before := catalogue(t, w.Conn, w.Slot)
 		w.PGProxy.Cut()
 		began := time.Now()
 		t.Log(way.name)
@@ -114,7 +114,7 @@ func TestC06_UnpublishedAtReconnect(t *testing.T) {
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("it ended after %s", took)
 		}
-		if after := catalogue(t, w.Conn); after != before {
+		if after := catalogue(t, w.Conn, w.Slot); after != before {
 			t.Errorf("the catalogue was\n%s\nand is\n%s", before, after)
 		}
 	}

@@ -58,19 +58,14 @@ func inspectStream(ctx context.Context, c common) (s publisher.Stream, err error
 
 // natsError makes one sentence and one line of advice of an error of the publisher package.
 func natsError(servers string, err error) error {
-	if e, ok := errors.AsType[*publisher.ConnectError](err); ok {
-		return failed(fmt.Errorf("cannot %w", e), e.Advice)
-	}
+	advice := publisher.Advice(err)
 	switch {
+	case errors.As(err, new(*publisher.ConnectError)):
+		err = fmt.Errorf("cannot %w", err)
 	case errors.Is(err, publisher.ErrNoJetStream):
-		return failed(&restated{text: "NATS at " + servers + " has no JetStream for this account and domain", err: err},
-			"enable it (nats-server -js, or jetstream {} in its configuration), or check --js-domain")
-	case errors.Is(err, publisher.ErrNoPermission):
-		return failed(err, "let this user publish to $JS.API.> (or the subject above) and subscribe to _INBOX.>")
-	case errors.Is(err, publisher.ErrStreamUnavailable):
-		return failed(err, "wait for the cluster, then look at: nats stream info")
+		err = &restated{text: "NATS at " + servers + " has no JetStream for this account and domain", err: err}
 	}
-	return failed(err, "")
+	return failed(err, advice)
 }
 
 func createStream(ctx context.Context, c common, opts publisher.StreamOptions) (created bool, s publisher.Stream, diff []string, err error) {

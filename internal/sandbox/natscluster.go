@@ -5,20 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/url"
 	"os"
-	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
-
-// nodeEnv holds the configuration of a cluster's node, as JSON, in a child process that is one.
-const nodeEnv = "RELAY_SANDBOX_NODE"
 
 // nodeConfig is one node of a cluster.
 type nodeConfig struct {
@@ -44,49 +38,16 @@ func (cfg nodeConfig) configure() (func(*server.Options), error) {
 	}, nil
 }
 
-// NodeMain is [Main] for the nodes of [StartNATSCluster]: programs that use it must call NodeMain first thing in main or
-// TestMain. It never returns in a child that is a node.
-func NodeMain() {
-	text := os.Getenv(nodeEnv)
-	if text == "" {
-		return
-	}
-	if err := serveNode(text); err != nil {
-		_, _ = io.WriteString(os.Stderr, err.Error()+"\n")
-		os.Exit(1) //nolint:forbidigo // it is the whole program, as in Main
-	}
-	os.Exit(0) //nolint:forbidigo // it is the whole program, as in Main
-}
-
-// serveNode runs a node until SIGTERM, SIGINT or the end of the standard input, which ends with the parent.
 func serveNode(config string) error {
 	var cfg nodeConfig
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
-		return fmt.Errorf("read %s: %w", nodeEnv, err)
+		return fmt.Errorf("read %s: %w", configEnv, err)
 	}
-	configure, err := cfg.configure()
-	if err != nil {
-		return fmt.Errorf("read %s: %w", nodeEnv, err)
+	var err error
+	if cfg.Configure, err = cfg.configure(); err != nil {
+		return fmt.Errorf("read %s: %w", configEnv, err)
 	}
-	cfg.Configure = configure
-	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	srv, err := cfg.run(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := io.WriteString(os.Stdout, readyLine); err != nil {
-		return err
-	}
-	go func() { // ends with the program
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		stop()
-	}()
-	<-ctx.Done()
-	srv.Shutdown()
-	srv.WaitForShutdown()
-	return nil
+	return cfg.serve()
 }
 
 // NATSCluster is three NATS servers, each in a process of its own, with JetStream across them.
@@ -105,11 +66,11 @@ type NATSNode struct {
 
 const clusterNodes = 3
 
-// StartNATSCluster runs this executable again three times, as the nodes of a cluster; see [NodeMain]. It waits until each
+// StartNATSCluster runs this executable again three times, as the nodes of a cluster; see [Main]. It waits until each
 // accepts clients; that JetStream has found a leader is for the caller to wait for. ctx bounds the start, not its life.
 func StartNATSCluster(ctx context.Context, cfg NATSConfig) (*NATSCluster, error) {
-	if os.Getenv(nodeEnv) != "" {
-		return nil, errors.New("start NATS cluster: this is a node: call sandbox.NodeMain first in main or TestMain")
+	if os.Getenv(childEnv) != "" {
+		return nil, errors.New("start NATS cluster: this is a child already: call sandbox.Main first in main or TestMain")
 	}
 	c := &NATSCluster{}
 	var routes []string
@@ -187,7 +148,7 @@ func (n *NATSNode) Start(ctx context.Context) error {
 		return fmt.Errorf("start NATS node: %w", err)
 	}
 	ready := &lineSignal{line: []byte(readyLine), seen: make(chan struct{})}
-	proc, err := StartProcess(ctx, ProcessConfig{Env: []string{nodeEnv + "=" + string(config)}, Stdout: ready, HoldStdin: true})
+	proc, err := StartProcess(ctx, ProcessConfig{Env: []string{childEnv + "=" + nodeChild, configEnv + "=" + string(config)}, Stdout: ready, HoldStdin: true})
 	if err != nil {
 		return fmt.Errorf("start NATS node: %w", err)
 	}
@@ -200,7 +161,7 @@ func (n *NATSNode) Start(ctx context.Context) error {
 	case <-proc.Done():
 		err = errEnded
 	case <-ctx.Done():
-		err = fmt.Errorf("%w: is sandbox.NodeMain called first in main or TestMain?", context.Cause(ctx))
+		err = fmt.Errorf("%w: is sandbox.Main called first in main or TestMain?", context.Cause(ctx))
 	}
 	return fmt.Errorf("start NATS node on port %d: %w: %s", n.cfg.Port, errors.Join(err, proc.Close()), proc.Tail())
 }

@@ -18,19 +18,25 @@ const (
 	childEnv  = "RELAY_SANDBOX_CHILD"  // what this program is, when it is a child of itself
 	configEnv = "RELAY_SANDBOX_CONFIG" // its configuration, as JSON
 	natsChild = "nats"
+	nodeChild = "node"
 	readyLine = "relay-sandbox: ready\n" // what a child writes to its standard output when it serves
 )
 
-// Main turns this program into a child server and never returns, if it was started as one by [StartNATSProcess]. Programs
-// that use StartNATSProcess must call it first thing in main or TestMain.
+// Main turns this program into a child server and never returns, if it was started as one by [StartNATSProcess] or
+// [StartNATSCluster]. Programs that use these must call it first thing in main or TestMain.
 func Main() {
 	kind := os.Getenv(childEnv)
 	if kind == "" {
 		return
 	}
-	err := fmt.Errorf("unknown kind of child %q", kind)
-	if kind == natsChild {
+	var err error
+	switch kind {
+	case natsChild:
 		err = serveNATS(os.Getenv(configEnv))
+	case nodeChild:
+		err = serveNode(os.Getenv(configEnv))
+	default:
+		err = fmt.Errorf("unknown kind of child %q", kind)
 	}
 	if err != nil {
 		_, _ = io.WriteString(os.Stderr, err.Error()+"\n")
@@ -39,12 +45,16 @@ func Main() {
 	os.Exit(0)
 }
 
-// serveNATS runs a NATS server until SIGTERM, SIGINT or the end of the standard input, which ends with the parent.
 func serveNATS(config string) error {
 	var cfg NATSConfig
 	if err := json.Unmarshal([]byte(config), &cfg); err != nil {
 		return fmt.Errorf("read %s: %w", configEnv, err)
 	}
+	return cfg.serve()
+}
+
+// serve runs a NATS server until SIGTERM, SIGINT or the end of the standard input, which ends with the parent.
+func (cfg NATSConfig) serve() error {
 	cfg.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()

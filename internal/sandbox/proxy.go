@@ -261,3 +261,21 @@ func (p *Proxy) askNATS(m NATSMessage) Action {
 	defer p.hookMu.Unlock()
 	return hook(m)
 }
+
+// HoldFirst makes a hook that holds the first message which the condition is true of, and what follows it, and closes held
+// then. It can be the hook of several proxies.
+func HoldFirst[M any](is func(M) bool) (hook func(M) Action, held <-chan struct{}) {
+	signal := make(chan struct{})
+	var mu sync.Mutex
+	fired := false
+	return func(m M) Action {
+		mu.Lock()
+		defer mu.Unlock()
+		if fired || !is(m) {
+			return Forward
+		}
+		fired = true
+		close(signal)
+		return Hold
+	}, signal
+}

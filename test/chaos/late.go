@@ -79,7 +79,7 @@ func (w *world) awaitStep(ctx context.Context, reached <-chan struct{}) {
 
 // seenNATS tells when such a message passes.
 func seenNATS(m *member, is func(sandbox.NATSMessage) bool) <-chan struct{} {
-	hook, seen := holdFirst(is)
+	hook, seen := sandbox.HoldFirst(is)
 	m.natsProxy.OnNATS(func(msg sandbox.NATSMessage) sandbox.Action {
 		hook(msg)
 		return sandbox.Forward

@@ -40,7 +40,6 @@ func main() {
 
 // program is main with its surroundings handed in. In a child process of chaos it is the relay, or a server.
 func program(args []string, stdout, stderr io.Writer) int {
-	sandbox.NodeMain()
 	sandbox.Main()
 	if os.Getenv(childEnv) == childKind {
 		return app.Main(append([]string{"relay"}, args[1:]...), stdout, stderr, nil)

@@ -11,7 +11,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	sandbox.NodeMain()
+	sandbox.Main()
 	if os.Getenv(childEnv) == childKind {
 		return program(os.Args, os.Stdout, os.Stderr)
 	}

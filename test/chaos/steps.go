@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -74,7 +73,7 @@ func secondInsert() func(sandbox.PgMessage) bool {
 }
 
 func holdNATS(m *member, is func(sandbox.NATSMessage) bool) <-chan struct{} {
-	hook, held := holdFirst(is)
+	hook, held := sandbox.HoldFirst(is)
 	m.natsProxy.OnNATS(hook)
 	return held
 }
@@ -84,7 +83,7 @@ func seenConfirmation(m *member) <-chan struct{} { return seenPg(m, confirms()) 
 
 // seenPg tells when such a message passes.
 func seenPg(m *member, is func(sandbox.PgMessage) bool) <-chan struct{} {
-	hook, seen := holdFirst(is)
+	hook, seen := sandbox.HoldFirst(is)
 	m.onPg(func(msg sandbox.PgMessage) sandbox.Action {
 		hook(msg)
 		return sandbox.Forward
@@ -93,26 +92,9 @@ func seenPg(m *member, is func(sandbox.PgMessage) bool) <-chan struct{} {
 }
 
 func holdPg(m *member, is func(sandbox.PgMessage) bool) <-chan struct{} {
-	hook, held := holdFirst(is)
+	hook, held := sandbox.HoldFirst(is)
 	m.onPg(hook)
 	return held
-}
-
-// holdFirst makes a hook that holds the first message which the condition is true of, and what follows it, and says so.
-func holdFirst[M any](is func(M) bool) (hook func(M) sandbox.Action, held <-chan struct{}) {
-	signal := make(chan struct{})
-	var mu sync.Mutex // a relay has several proxies to a cluster
-	fired := false
-	return func(m M) sandbox.Action {
-		mu.Lock()
-		defer mu.Unlock()
-		if fired || !is(m) {
-			return sandbox.Forward
-		}
-		fired = true
-		close(signal)
-		return sandbox.Hold
-	}, signal
 }
 
 const stepLimit = 5 * time.Second // until a relay comes to a step
