@@ -89,7 +89,7 @@ func runError(err error) error {
 	}
 	if _, ok := errors.AsType[*outbox.TableError](err); ok {
 		e.code = exitTable
-		e.try = "give the table its column back under that name, for the rows to come; the rows written meanwhile need a new slot "+
+		e.try = "give the table its column back under that name, for the rows to come; the rows written meanwhile need a new slot " +
 			"(relay slot drop, relay slot create) and must be inserted again"
 	}
 	return e
