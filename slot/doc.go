@@ -2,6 +2,7 @@
 // inspect, judge, list, drop.
 //
 //	Inspect  -> State -> Problems      one look at slot, publication, table and server, and what is wrong with them
+//	Examine  -> Examination -> Checks  everything that doctor asks, Inspect included, and how each precondition came out
 //	Create   -> publication, then slot, then the number of rows that are older than the slot
 //	List     -> all logical slots of the cluster and what they hold back
 //	Drop     -> the slot, if nobody holds it and it is a relay's
@@ -40,6 +41,7 @@
 //
 //	Inspect, List, Problems   CONNECT on the database. Others' sessions show their address and state only to members of
 //	                          pg_monitor; a holder of the same role is always visible.
+//	Examine                   as Inspect; REPLICATION to try a replication connection, SELECT on the table to look at payloads
 //	Create                    REPLICATION, and where the publication does not exist yet: CREATE on the database and the
 //	                          ownership of the table. SELECT on the table to count earlier rows.
 //	the resend statement      SELECT, DELETE and INSERT on the table, as its owner has.

@@ -24,7 +24,8 @@ const (
 	CodeSlotTemporary Code = "slot_temporary"
 	// CodeSlotLost (broken, slot): the slot was invalidated; what it had not delivered is gone from it for good.
 	CodeSlotLost Code = "slot_lost"
-	// CodeSlotFailover (broken, slot): a failover slot is asked for and the slot is none. Only Create reports it.
+	// CodeSlotFailover (broken, slot): a failover slot is asked for and the slot is none. From Create, and as a warning from
+	// Checks where the server has standbys.
 	CodeSlotFailover Code = "slot_without_failover"
 	// CodeSlotUnfinished (warning, slot): somebody is making the slot right now.
 	CodeSlotUnfinished Code = "slot_unfinished"

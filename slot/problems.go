@@ -115,6 +115,9 @@ func (j *judge) publication() {
 	}
 	if p.AllTables || p.OtherTables > 0 {
 		what := fmt.Sprintf("%d other tables", p.OtherTables)
+		if p.OtherTables == 1 {
+			what = "another table"
+		}
 		if p.AllTables {
 			what = "all tables"
 		}
