@@ -9,21 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Table is the name of the table of processed events. It is looked up by the connection's search_path.
-const Table = "processed_events"
-
-// DDL returns the statement that creates the table of processed events.
-func DDL() string {
-	return `CREATE TABLE ` + Table + ` (
-  consumer     text        NOT NULL,                -- who has processed it: each consumer has its own effects
-  event_id     text        NOT NULL,                -- the message's Nats-Msg-Id
-  processed_at timestamptz NOT NULL DEFAULT now(),  -- for retention only
-  PRIMARY KEY (consumer, event_id)
-);
-CREATE INDEX ` + Table + `_processed_at ON ` + Table + ` USING brin (processed_at);
-`
-}
-
 // ErrArgument is the error of a consumer or an event without a name: nothing could tell its second delivery from its first.
 var ErrArgument = errors.New("want a consumer and an event id")
 
