@@ -23,6 +23,9 @@ var ErrNotOutbox = errors.New("not an outbox table")
 // DDLOptions says how a new outbox table looks. The zero value is the documented default.
 type DDLOptions struct {
 	PayloadType string // jsonb, json, text or bytea; empty means DefaultPayloadType
+	// PartitionByDay makes a partition for each day of created_at, so that old events go with their partition. The key is
+	// (id, created_at) then: that an id is used once is the writer's duty alone. The partitions are made by [PartitionDDL].
+	PartitionByDay bool
 }
 
 // PayloadTypes returns the types that the payload column of a new outbox may have.
@@ -38,17 +41,23 @@ func DDL(t Table, o DDLOptions) (string, error) {
 	if !slices.Contains(PayloadTypes(), payload) {
 		return "", fmt.Errorf("payload type %q: %w", payload, ErrPayloadType)
 	}
+	inline, key, by := "PRIMARY KEY, ", "", ""
+	if o.PartitionByDay {
+		inline, by = "NOT NULL,    ", " PARTITION BY RANGE ("+ColumnCreatedAt+")"
+		key = "  PRIMARY KEY (" + ColumnID + ", " + ColumnCreatedAt + ")\n"
+	}
+	comma := map[bool]string{true: ",", false: " "}[o.PartitionByDay]
 	return fmt.Sprintf(`CREATE TABLE %s (
-  %-12s uuid        PRIMARY KEY,              -- event id: one id per event, never used twice
+  %-12s uuid        %-25s -- event id: one id per event, never used twice
   %-12s text        NOT NULL,                 -- what happened, 'order.created'; part of the subject
   %-12s %-11s NOT NULL,                 -- the message's body, sent as it is stored
   %-12s text,                                 -- scope of ordering, e.g. the order's id
   %-12s bigint,                               -- number inside the aggregate, if the application counts
   %-12s jsonb,                                -- more message headers: an object of strings (or arrays of strings)
-  %-12s timestamptz NOT NULL DEFAULT now()    -- when the application wrote it
-);
-`, t.statementName(), ColumnID, ColumnTopic, ColumnPayload, payload, ColumnAggregateID, ColumnSequence, ColumnHeaders,
-		ColumnCreatedAt), nil
+  %-12s timestamptz NOT NULL DEFAULT now()%s   -- when the application wrote it
+%s)%s;
+`, t.statementName(), ColumnID, inline, ColumnTopic, ColumnPayload, payload, ColumnAggregateID, ColumnSequence, ColumnHeaders,
+		ColumnCreatedAt, comma, key, by), nil
 }
 
 // Create creates the outbox table t. A table of that name that has the needed columns is left as it is and reported as

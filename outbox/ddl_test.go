@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -90,5 +91,41 @@ func exec(t *testing.T, conn *pgx.Conn, statements ...string) {
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
 			t.Fatalf("%s: %v", sql, err)
 		}
+	}
+}
+
+// The statements of a table that is partitioned by day make it, with its partitions.
+func TestPartitionDDL(t *testing.T) {
+	t.Parallel()
+	conn, err := pgx.Connect(t.Context(), sandbox.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	table, day := Table{Schema: "public", Name: "outbox"}, time.Date(2026, 2, 28, 23, 59, 0, 0, time.UTC)
+	ddl, err := DDL(table, DDLOptions{PartitionByDay: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	statements := []string{ddl}
+	for i := range 2 {
+		more, err := PartitionDDL(table, day.AddDate(0, 0, i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		statements = append(statements, more...)
+	}
+	for _, s := range statements {
+		if _, err := conn.Exec(t.Context(), s); err != nil {
+			t.Fatalf("%v: %s", err, s)
+		}
+	}
+	var where string
+	err = conn.QueryRow(t.Context(), `INSERT INTO outbox (id, topic, payload, created_at) VALUES (gen_random_uuid(), 't', '{}', '2026-03-01 00:00+00') RETURNING tableoid::regclass::text`).Scan(&where)
+	if err != nil || where != "outbox_p20260301" {
+		t.Errorf("%s, %v", where, err)
+	}
+	if _, err := PartitionDDL(Table{Schema: "public", Name: strings.Repeat("x", 60)}, day); !errors.Is(err, ErrTable) {
+		t.Errorf("a name that is too long: %v", err)
 	}
 }

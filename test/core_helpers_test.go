@@ -104,7 +104,7 @@ func neighbourCommit(w *harness.World, write func()) {
 }
 
 // moment waits for a random time: of a fault whose moment has to be any.
-func moment(t *testing.T, least, most time.Duration) {
+func moment(t testing.TB, least, most time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(least + rand.N(most-least))
 	defer timer.Stop()

@@ -143,7 +143,7 @@ func cpuOf(t *testing.T, relay *harness.Relay) time.Duration {
 }
 
 // passes waits for a time in which something must not happen.
-func passes(t *testing.T, d time.Duration) { moment(t, d, d+time.Millisecond) }
+func passes(t testing.TB, d time.Duration) { moment(t, d, d+time.Millisecond) }
 
 // connectTo opens a connection that ends with the test.
 func connectTo(t *testing.T, url string) *pgx.Conn {

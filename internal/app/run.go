@@ -22,6 +22,7 @@ type runConfig struct {
 	sessionTimeout time.Duration   // wal_sender_timeout of the replication session
 	yieldAfter     time.Duration   // waiting for a broker this long gives the slot to a standby; 0 = never
 	confirmDelay   time.Duration   // what is stored is confirmed this much later; 0 = at once
+	retention      time.Duration   // rows that are older and delivered are deleted; 0 = never
 	listen         string          // where health and metrics are answered; "" = nowhere
 	listenGiven    bool            // the operator chose it
 	skip           map[string]bool // events that are not stored, by their Relay-Position
@@ -38,14 +39,15 @@ func (a *app) runCommand() *cli.Command {
 	sessionTimeout := own("session-timeout", "10s", "`time` after which PostgreSQL drops a silent relay and a standby can take over")
 	yieldAfter := own("yield-after", "60s", "`time` without a broker after which the slot is offered to a standby; 0 = never")
 	confirmDelay := own("confirm-delay", "0s", "`time` that a stored event waits before PostgreSQL may forget it, for brokers that can lose what they acked: their sync interval and 10 s more")
+	retain := own("retention", "0s", "`age` by created_at from which delivered rows are deleted, and partitions made for the days to come; 0 = never")
 	onPoison := own("on-poison", "halt", "what to do about an event that can never be stored: `halt`")
 	skip := own("skip-event", "", "`position` of one event that is not to be stored, as the halted relay printed it; may be given several times")
 	skip.repeat = true
-	listen := own("listen", defaultListen, "`address` for health and metrics (/livez, /readyz, /status, /metrics); empty = none")
+	listen := own("listen", defaultListen, "`address` for the page (/), health and metrics (/livez, /readyz, /status, /metrics); empty = none")
 	listen.optional = true
 	groups := groupPostgres | groupTable | groupSlot | groupNATS | groupStream
 	return a.command("run", "relay events until told to stop", groups,
-		[]*setting{window, windowBytes, ackTimeout, drainTimeout, sessionTimeout, yieldAfter, confirmDelay, onPoison, skip, listen},
+		[]*setting{window, windowBytes, ackTimeout, drainTimeout, sessionTimeout, yieldAfter, confirmDelay, retain, onPoison, skip, listen},
 		func(ctx context.Context, c common) error {
 			r := a.reader
 			cfg := runConfig{
@@ -53,7 +55,7 @@ func (a *app) runCommand() *cli.Command {
 				window: r.number(window, 1, 1<<20), windowBytes: int(r.bytes(windowBytes, 1)),
 				ackTimeout: r.duration(ackTimeout, time.Nanosecond), drainTimeout: r.duration(drainTimeout, time.Nanosecond),
 				sessionTimeout: r.duration(sessionTimeout, time.Second), yieldAfter: r.duration(yieldAfter, 0),
-				confirmDelay: r.duration(confirmDelay, 0),
+				confirmDelay: r.duration(confirmDelay, 0), retention: r.duration(retain, 0),
 			}
 			cfg.listen, cfg.listenGiven = readListen(r, listen)
 			cfg.skip = readSkip(r, skip, c.slot.Slot)
