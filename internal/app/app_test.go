@@ -117,7 +117,7 @@ func TestC44_UnknownVariablesAreWarnedOf(t *testing.T) {
 	}
 	for _, want := range []string{
 		"name=RELAY_SOLT did_you_mean=RELAY_SLOT", "name=RELAY_NATS_URL did_you_mean=NATS_URL",
-		"name=RELAY_ACK_TIMOUT did_you_mean=RELAY_ACK_TIMEOUT", "name=RELAY_ZZZZZZZZZZZZZZ\n",
+		"name=RELAY_ACK_TIMOUT did_you_mean=RELAY_ACK_TIMEOUT", "name=RELAY_ZZZZZZZZZZZZZZ runbook=docs/runbook.md#exit-2\n",
 	} {
 		if !strings.Contains(got.stderr, want) {
 			t.Errorf("stderr lacks %q:\n%s", want, got.stderr)

@@ -12,7 +12,7 @@ func newLogger(w io.Writer, level, format string) *slog.Logger {
 	}
 	opts := &slog.HandlerOptions{Level: l}
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, opts))
+		return slog.New(runbookHandler{slog.NewJSONHandler(w, opts)})
 	}
-	return slog.New(slog.NewTextHandler(w, opts))
+	return slog.New(runbookHandler{slog.NewTextHandler(w, opts)})
 }

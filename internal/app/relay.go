@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"github.com/seed-1cfd9858/relay/outbox"
 	"github.com/seed-1cfd9858/relay/publisher"
@@ -38,15 +39,25 @@ func (cfg runConfig) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	figures := newMetrics()
-	config.Observe = figures.observe
+	figures, past, trouble := newMetrics(), &history{}, &failures{}
+	config.Observe = func(d time.Duration) {
+		figures.observe(d)
+		past.observe(d)
+	}
+	cfg.log = trouble.watch(cfg.log)
 	relay := pump.New(config, cfg.database, cfg.log)
 	figures.of(relay.Status)
-	defer cfg.serve(listener, handler(relay, figures))()
+	old := &keeper{cfg: cfg, status: relay.Status}
+	old.register(figures.registry)
+	defer past.keep(ctx, relay.Status)()
+	stream, forget := newStreamWatch(ctx, func(ctx context.Context) (publisher.Stream, error) { return inspectStream(ctx, cfg.common) })
+	defer forget()
+	defer cfg.serve(listener, newPage(relay, past, trouble, cfg.pageFacts(), stream).over(handler(relay, figures)))()
 	ctx, stop := withSignals(ctx, exitNow)
 	defer stop()
 	cfg.log.Info("relay starts", "version", readVersion().Version, "slot", cfg.slot.Slot, "table", cfg.slot.Table.String(),
 		"stream", cfg.stream, "subject", cfg.subject.String(), "postgres", databaseName(cfg.database), "nats", cfg.nats.Servers())
+	defer old.start(ctx)()
 	return runError(relay.Run(ctx))
 }
 
