@@ -2,74 +2,35 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/seed-1cfd9858/relay/examples/orders/shipping"
+	"github.com/seed-1cfd9858/relay/inbox"
+	"github.com/seed-1cfd9858/relay/internal/sandbox"
 )
 
-const (
-	consumerName = "bookkeeping"
-	ackWait      = time.Second // until JetStream delivers again what was not acked
-	ackLimit     = 10 * time.Second
-)
+const ackWait = time.Second // until JetStream delivers again what was not acked
 
-// consumer books every order that was placed. Each event takes effect once, however often it is delivered: its id and its
-// effect are one transaction.
-type consumer struct {
-	natsURL, pgURL string
-	durable        jetstream.Consumer
-	dieAt          int64 // the booking after which one instance dies before its ack
-
-	delivered atomic.Int64 // messages that were handed to us
-	booked    atomic.Int64 // effects that committed
-	repeated  atomic.Int64 // messages whose event had taken effect before
-
-	died func() // tells that an instance is gone
-}
-
-// newConsumer makes the durable consumer in JetStream. One message at a time: what is delivered again comes before what
-// follows it.
-func newConsumer(ctx context.Context, w *world, dieAt int64, died func()) (*consumer, error) {
-	durable, err := w.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
-		Durable: consumerName, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: 1,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("create the consumer: %w", err)
-	}
-	return &consumer{natsURL: w.nats.URL(), pgURL: w.url(), durable: durable, dieAt: dieAt, died: died}, nil
-}
-
-// errDied is the end of an instance that "died".
-var errDied = errors.New("died after the commit, before the ack")
-
-// run consumes until ctx ends. When an instance dies the next one takes its place.
-func (c *consumer) run(ctx context.Context) error {
-	for {
-		err := c.instance(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case !errors.Is(err, errDied):
-			return fmt.Errorf("consume: %w", err)
-		}
-		c.died()
-	}
-}
-
-// instance is one life of the consumer, with connections of its own.
-func (c *consumer) instance(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, c.pgURL)
+// ship is the shipping service, in a child process of the demo.
+func ship(databaseURL, natsURL string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	pool, err := pgxpool.New(ctx, databaseURL)
 	if err != nil {
 		return err
 	}
-	defer closeConn(ctx, conn) //nolint:errcheck // what matters is committed
-	nc, err := nats.Connect(c.natsURL)
+	defer pool.Close()
+	nc, err := nats.Connect(natsURL, nats.MaxReconnects(-1))
 	if err != nil {
 		return err
 	}
@@ -78,69 +39,101 @@ func (c *consumer) instance(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	durable, err := js.Consumer(ctx, streamName, consumerName)
+	consumer, err := js.Consumer(ctx, streamName, shipping.Name)
 	if err != nil {
 		return err
 	}
-	messages, err := durable.Messages()
+	return shipping.Consume(ctx, pool, consumer)
+}
+
+// consumer runs the shipping service, and kills it once between a commit and its ack.
+type consumer struct {
+	world   *world
+	durable jetstream.Consumer
+	dieAt   int    // the ack before which it is killed
+	died    func() // tells that it was
+}
+
+func newConsumer(ctx context.Context, w *world, dieAt int, died func()) (*consumer, error) {
+	cfg := inbox.ConsumerConfig(shipping.Name)
+	cfg.AckWait, cfg.MaxAckPending = ackWait, 100
+	durable, err := w.stream.CreateConsumer(ctx, cfg)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("create the consumer: %w", err)
 	}
-	defer messages.Stop()
-	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return err
+	return &consumer{world: w, durable: durable, dieAt: dieAt, died: died}, nil
+}
+
+// run runs the service until ctx ends: an instance that is killed, then another one.
+func (c *consumer) run(ctx context.Context) error {
+	acks := 0
+	hook, held := sandbox.HoldFirst(func(m sandbox.NATSMessage) bool {
+		if m.ToServer && strings.HasPrefix(m.Subject, "$JS.ACK.") && string(m.Body) == "+ACK" {
+			acks++
 		}
-		if err := c.handle(ctx, conn, m); err != nil {
-			return err
-		}
-	}
-}
-
-func (c *consumer) handle(ctx context.Context, conn *pgx.Conn, m jetstream.Msg) error {
-	c.delivered.Add(1)
-	first, err := book(ctx, conn, m.Headers().Get(jetstream.MsgIDHeader), m.Data())
+		return acks >= c.dieAt
+	})
+	c.world.shippingProxy.OnNATS(hook)
+	first, err := c.start(ctx)
 	if err != nil {
 		return err
 	}
-	if !first {
-		c.repeated.Add(1)
-	} else if c.booked.Add(1) == c.dieAt {
-		return errDied
+	select {
+	case <-held:
+	case <-first.Done():
+		return fmt.Errorf("the shipping service ended by itself; it said: %s", strings.TrimSpace(first.Tail()))
+	case <-ctx.Done():
+		return first.Close()
 	}
-	ctx, cancel := context.WithTimeout(ctx, ackLimit)
-	defer cancel()
-	return m.DoubleAck(ctx) // the server says that it has the ack
+	err = first.Kill()
+	c.world.shippingProxy.OnNATS(nil)
+	c.world.shippingProxy.Cut() // what the proxy holds never arrives
+	c.died()
+	if err = errors.Join(err, first.Close()); err != nil {
+		return err
+	}
+	second, err := c.start(ctx)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-second.Done():
+		return fmt.Errorf("the shipping service ended by itself; it said: %s", strings.TrimSpace(second.Tail()))
+	case <-ctx.Done():
+		return second.Close()
+	}
 }
 
-// book is the whole pattern on the consuming side. It returns false for an event that has taken effect before.
-func book(ctx context.Context, conn *pgx.Conn, eventID string, payload []byte) (bool, error) {
-	var placed orderPlaced
-	if err := json.Unmarshal(payload, &placed); err != nil {
-		return false, fmt.Errorf("event %s: %w", eventID, err)
-	}
-	tx, err := conn.Begin(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // does nothing after the commit
-	tag, err := tx.Exec(ctx, `INSERT INTO processed_events (event_id) VALUES ($1) ON CONFLICT DO NOTHING`, eventID)
-	if err != nil || tag.RowsAffected() == 0 {
-		return false, err
-	}
-	_, err = tx.Exec(ctx, `INSERT INTO bookings (event_id, order_id, cents) VALUES ($1, $2, $3)`, eventID, placed.Order, placed.Cents)
-	if err != nil {
-		return false, err
-	}
-	return true, tx.Commit(ctx)
+func (c *consumer) start(ctx context.Context) (*sandbox.Process, error) {
+	natsURL := strings.Replace(c.world.nats.URL(), c.world.nats.Addr(), c.world.shippingProxy.Addr(), 1)
+	return sandbox.StartProcess(ctx, sandbox.ProcessConfig{
+		Args: []string{c.world.url(), natsURL}, Env: []string{childEnv + "=" + childShipping},
+	})
 }
 
-// idle says whether JetStream has nothing left for the consumer, delivered or not.
-func (c *consumer) idle(ctx context.Context) (bool, error) {
+// state says how many messages were delivered so far, and whether JetStream has nothing left for the consumer.
+func (c *consumer) state(ctx context.Context) (delivered int, idle bool, err error) {
 	info, err := c.durable.Info(ctx)
 	if err != nil {
-		return false, fmt.Errorf("ask for the consumer: %w", err)
+		return 0, false, fmt.Errorf("ask for the consumer: %w", err)
 	}
-	return info.NumPending == 0 && info.NumAckPending == 0, nil
+	return int(info.Delivered.Consumer), info.NumPending == 0 && info.NumAckPending == 0, nil
+}
+
+// shipped counts what the service has done.
+func (c *consumer) shipped(ctx context.Context) (n int, err error) {
+	err = c.world.admin.QueryRow(ctx, "SELECT count(*) FROM shipments").Scan(&n)
+	return n, err
+}
+
+// runShipping is the child process as a whole.
+func runShipping(args []string) int {
+	if len(args) != 2 {
+		return exitUsage
+	}
+	if err := ship(args[0], args[1]); err != nil {
+		_, _ = fmt.Fprintln(os.Stderr, "shipping:", err)
+		return exitFailed
+	}
+	return exitOK
 }

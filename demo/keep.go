@@ -21,7 +21,7 @@ func (d *demo) keep(ctx context.Context) {
 	d.story.line("")
 	d.story.line("  And, if you like: another order, a look at the stream, a crash and the next relay.")
 	d.story.line("")
-	d.story.line(`psql "$RELAY_DATABASE_URL" -c "INSERT INTO outbox (id, topic, payload) VALUES (gen_random_uuid(), 'order.placed', '{\"order\": 0, \"cents\": 0}')"`)
+	d.story.line(`psql "$RELAY_DATABASE_URL" -c "INSERT INTO outbox (id, topic, payload) VALUES (gen_random_uuid(), 'order.placed', '{\"id\": \"00000000-0000-0000-0000-000000000001\", \"customer\": \"you\", \"cents\": 1}')"`)
 	d.story.line("nats stream view " + streamName)
 	d.story.line("kill -9 " + strconv.Itoa(r.PID()) + "; go run . run")
 	<-ctx.Done()

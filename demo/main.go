@@ -1,10 +1,11 @@
-// Command demo shows the transactional outbox with relay, whole and in one go: a shop that writes orders and events, a relay
-// that is killed at the worst moment, a second one that takes over, a consumer that books each order once, and the balance.
+// Command demo shows the transactional outbox with relay, whole and in one go: an order service that writes orders and events, a
+// relay that is killed at the worst moment, a second one that takes over, a shipping service that is killed, too, and ships each
+// order once, and the balance. The two services are those of examples/orders.
 //
 //	go run ./demo
 //
 // The servers are throwaway ones (internal/sandbox). The relay is the code of the binary: its set-up commands run in this
-// process, and `relay run` in a child process that is this executable again. See run.go for the plot.
+// process, `relay run` and the shipping service in child processes that are this executable again. See run.go for the plot.
 package main
 
 import (
@@ -32,8 +33,9 @@ const (
 )
 
 const (
-	childEnv  = "RELAY_DEMO_CHILD" // what this executable is, when the demo started it
-	childKind = "relay"
+	childEnv      = "RELAY_DEMO_CHILD" // what this executable is, when the demo started it
+	childRelay    = "relay"
+	childShipping = "shipping"
 )
 
 func main() {
@@ -47,8 +49,11 @@ func program(args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintf(stderr, "demo: %v\n", err)
 		return exitFailed
 	}
-	if os.Getenv(childEnv) == childKind {
+	switch os.Getenv(childEnv) {
+	case childRelay:
 		return app.Main(append([]string{"relay"}, args[1:]...), stdout, stderr, nil)
+	case childShipping:
+		return runShipping(args[1:])
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

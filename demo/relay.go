@@ -25,7 +25,7 @@ const leadLimit = 30 * time.Second
 func (d *demo) startRelay(ctx context.Context) (*relay, error) {
 	process, err := sandbox.StartProcess(ctx, sandbox.ProcessConfig{
 		Args: []string{"run", "--listen=", "--database-url=" + d.world.proxied(), "--nats-url=" + d.world.proxiedNATS()},
-		Env:  []string{childEnv + "=" + childKind},
+		Env:  []string{childEnv + "=" + childRelay},
 	})
 	if err != nil {
 		return nil, err

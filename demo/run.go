@@ -94,7 +94,7 @@ func (d *demo) perform(ctx context.Context) (*balance, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.tell(d.story, d.orders, d.consumer.repeated.Load())
+	b.tell(d.story, d.orders)
 	return b, nil
 }
 
@@ -137,8 +137,8 @@ func (d *demo) openShop(ctx context.Context, n int) (*relay, error) {
 
 func (d *demo) startConsumer(ctx context.Context) error {
 	var err error
-	d.consumer, err = newConsumer(ctx, d.world, max(1, int64(d.opts.events)/4), func() {
-		d.story.say("a consumer died: it had booked an order (committed) and had not acked its message yet. Another one goes on.")
+	d.consumer, err = newConsumer(ctx, d.world, max(1, d.opts.events/4), func() {
+		d.story.say("the shipping service was killed (SIGKILL): it had shipped an order (committed) and not acked the event. Another one goes on.")
 	})
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func (d *demo) writeOn(ctx context.Context, n int) *atomic.Bool {
 
 const (
 	writeLimit = 30 * time.Minute // a million events
-	stallLimit = 20 * time.Second // without anything stored, booked or confirmed
+	stallLimit = 20 * time.Second // without anything stored, delivered or confirmed
 )
 
 // leftBehind is what a killed relay leaves.
@@ -314,14 +314,14 @@ func (d *demo) nextRelay(ctx context.Context, l *leftBehind) (*relay, error) {
 	return r, nil
 }
 
-// settle waits until everything is stored, confirmed and booked, or nothing moves any more: the balance then says what is
+// settle waits until everything is stored, confirmed and shipped, or nothing moves any more: the balance then says what is
 // missing.
 func (d *demo) settle(ctx context.Context) error {
 	end, err := d.world.lsn(ctx, "SELECT pg_current_wal_insert_lsn()")
 	if err != nil {
 		return err
 	}
-	var last [3]int64
+	var last [3]int
 	moved := time.Now()
 	return d.until(ctx, writeLimit, "everything is delivered", func() (bool, error) {
 		confirmed, err := d.world.confirmed(ctx)
@@ -332,11 +332,11 @@ func (d *demo) settle(ctx context.Context) error {
 		if err != nil {
 			return false, err
 		}
-		idle, err := d.consumer.idle(ctx)
+		delivered, idle, err := d.consumer.state(ctx)
 		if err != nil {
 			return false, err
 		}
-		if now := [3]int64{int64(confirmed), int64(stored), d.consumer.delivered.Load()}; now != last {
+		if now := [3]int{int(confirmed), stored, delivered}; now != last {
 			last, moved = now, time.Now()
 		}
 		return confirmed >= end && idle || time.Since(moved) > stallLimit, nil
@@ -354,9 +354,13 @@ func (d *demo) until(ctx context.Context, limit time.Duration, what string, ask 
 			if err != nil {
 				return false, err
 			}
+			shipped, err := d.consumer.shipped(ctx)
+			if err != nil {
+				return false, err
+			}
 			committed, _ := d.orders.count()
-			d.story.now(fmt.Sprintf("committed %s of %s, stored %s, booked %s", count(committed), count(d.opts.events),
-				count(stored), count(d.consumer.booked.Load())))
+			d.story.now(fmt.Sprintf("committed %s of %s, stored %s, shipped %s", count(committed), count(d.opts.events),
+				count(stored), count(shipped)))
 		}
 		return ask()
 	})

@@ -13,6 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/seed-1cfd9858/relay/examples/orders/order"
+	"github.com/seed-1cfd9858/relay/examples/orders/shipping"
+	"github.com/seed-1cfd9858/relay/inbox"
 	"github.com/seed-1cfd9858/relay/internal/app"
 	"github.com/seed-1cfd9858/relay/internal/sandbox"
 )
@@ -35,13 +38,6 @@ const (
 	closing   = 10 * time.Second // of connections and relays at the end
 )
 
-// shopTables are the application's: what it sells, what the consumer has seen, and what the consumer does about it. bookings
-// has no unique key: an order that is booked twice shows.
-const shopTables = `
-CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text NOT NULL, cents bigint NOT NULL);
-CREATE TABLE processed_events (event_id uuid PRIMARY KEY);
-CREATE TABLE bookings (n bigint GENERATED ALWAYS AS IDENTITY, event_id uuid NOT NULL, order_id bigint NOT NULL, cents bigint NOT NULL);`
-
 // world is the servers and the connections of the demo itself. It belongs to the goroutine that plays.
 type world struct {
 	pg   *sandbox.Postgres
@@ -49,6 +45,8 @@ type world struct {
 
 	proxy     *sandbox.Proxy // between relays and PostgreSQL
 	natsProxy *sandbox.Proxy // between relays and NATS
+
+	shippingProxy *sandbox.Proxy // between the shipping service and NATS
 
 	admin  *pgx.Conn
 	nc     *nats.Conn
@@ -82,6 +80,10 @@ func startWorld(ctx context.Context, tell *story) (w *world, err error) {
 		return w, err
 	}
 	w.closers = append(w.closers, w.natsProxy.Close)
+	if w.shippingProxy, err = sandbox.StartProxy(ctx, w.nats.Addr()); err != nil {
+		return w, err
+	}
+	w.closers = append(w.closers, w.shippingProxy.Close)
 	if err = w.pg.CreateDatabase(ctx, database); err != nil {
 		return w, err
 	}
@@ -128,7 +130,7 @@ func (w *world) proxiedNATS() string {
 
 // setUp makes the application's tables, and everything of the relay's with its own commands.
 func (w *world) setUp(ctx context.Context, tell *story) error {
-	if _, err := w.admin.Exec(ctx, shopTables); err != nil {
+	if _, err := w.admin.Exec(ctx, order.Tables+";"+shipping.Tables+";"+inbox.DDL()); err != nil {
 		return fmt.Errorf("create the shop's tables: %w", err)
 	}
 	db, broker := "--database-url="+w.url(), "--nats-url="+w.nats.URL()

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-1cfd9858/relay/examples/orders/order"
 )
 
 // The writers are the application: some of them at a time, so that transactions overtake each other.
@@ -21,7 +22,7 @@ const (
 type orders struct {
 	mu         sync.Mutex
 	left       int      // of the part that is being written
-	committed  []string // event ids, in no order
+	committed  []string // order ids, each with one event, in no order
 	rolledBack int      // events
 	commits    int      // transactions
 	rollbacks  int
@@ -93,7 +94,7 @@ func (o *orders) writer(ctx context.Context, url string) error {
 	}
 }
 
-// checkout is the whole outbox pattern on the writing side: orders and their events in one transaction.
+// checkout has the order service place orders in one transaction, and returns their ids.
 func checkout(ctx context.Context, conn *pgx.Conn, n int, commit bool) ([]string, error) {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
@@ -101,32 +102,15 @@ func checkout(ctx context.Context, conn *pgx.Conn, n int, commit bool) ([]string
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // does nothing after the commit
 	var ids []string
-	for range n {
-		id, err := uuid.NewV7()
+	for i := range n {
+		o, err := order.Place(ctx, tx, fmt.Sprintf("customer-%d", i), int64(100+50*i))
 		if err != nil {
 			return nil, err
 		}
-		customer, cents := fmt.Sprintf("customer-%d", id[15]%10), 100+int(id[14])*10
-		var order int64
-		err = tx.QueryRow(ctx, `INSERT INTO orders (customer, cents) VALUES ($1, $2) RETURNING id`, customer, cents).Scan(&order)
-		if err != nil {
-			return nil, err
-		}
-		_, err = tx.Exec(ctx, `INSERT INTO outbox (id, topic, payload, aggregate_id) VALUES ($1, 'order.placed', $2, $3)`,
-			id.String(), orderPlaced{Order: order, Cents: int64(cents)}, customer)
-		if err != nil {
-			return nil, err
-		}
-		ids = append(ids, id.String())
+		ids = append(ids, o.ID.String())
 	}
 	if !commit {
 		return ids, tx.Rollback(ctx)
 	}
 	return ids, tx.Commit(ctx)
-}
-
-// orderPlaced is the payload of an event.
-type orderPlaced struct {
-	Order int64 `json:"order"`
-	Cents int64 `json:"cents"`
 }

@@ -86,7 +86,11 @@ func ship(ctx context.Context, pool *pgxpool.Pool) error {
 	if err != nil {
 		return err
 	}
-	return shipping.Consume(ctx, pool, js, env("STREAM", "OUTBOX"))
+	consumer, err := js.CreateOrUpdateConsumer(ctx, env("STREAM", "OUTBOX"), inbox.ConsumerConfig(shipping.Name))
+	if err != nil {
+		return err
+	}
+	return shipping.Consume(ctx, pool, consumer)
 }
 
 func env(name, otherwise string) string {

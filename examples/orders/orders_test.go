@@ -162,7 +162,11 @@ func TestOrdersAreShipped(t *testing.T) {
 	s := openShop(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- shipping.Consume(ctx, s.db, s.JS, s.StreamName) }()
+	consumer, err := s.JS.CreateConsumer(ctx, s.StreamName, inbox.ConsumerConfig(shipping.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { ended <- shipping.Consume(ctx, s.db, consumer) }()
 	open := s.place(t, 60)
 	s.expectShipped(t, shipping.Name, 80, open)
 	cancel()

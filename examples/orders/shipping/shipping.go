@@ -32,19 +32,12 @@ const Tables = `CREATE TABLE IF NOT EXISTS shipments (
 )`
 
 // Consume ships until ctx ends. Orders are handled at the same time, the events of one order one after the other.
-func Consume(ctx context.Context, db inbox.DB, js jetstream.JetStream, stream string) error {
-	consumer, err := js.CreateOrUpdateConsumer(ctx, stream, Consumer())
-	if err != nil {
-		return fmt.Errorf("create the consumer: %w", err)
-	}
+func Consume(ctx context.Context, db inbox.DB, consumer jetstream.Consumer) error {
 	return inbox.Run(ctx, inbox.Config{
 		Consumer: consumer, DB: db, Name: Name, Handle: Handle,
 		OnGap: inbox.GapWait, // an order's events are numbered: never act on a later one without the one before
 	})
 }
-
-// Consumer is the configuration of the durable consumer.
-func Consumer() jetstream.ConsumerConfig { return inbox.ConsumerConfig(Name) }
 
 // errUnknown is the error of an event that this version of the service does not know. It is retried, and then kept in
 // inbox_dead until somebody has deployed a version that does.
