@@ -1,7 +1,9 @@
 package inbox
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -57,9 +59,17 @@ func BenchmarkConsume(b *testing.B) {
 		}
 	}
 	run := func(cfg Config) func(*testing.B, *market) {
-		return func(_ *testing.B, m *market) {
+		return func(b *testing.B, m *market) {
+			var handled atomic.Int64
+			done := make(chan struct{})
+			cfg.Handle = func(ctx context.Context, tx pgx.Tx, msg Message) error {
+				if handled.Add(1) == int64(b.N) {
+					close(done)
+				}
+				return effect(ctx, tx, msg)
+			}
 			m.start(cfg)
-			m.settled()
+			<-done
 		}
 	}
 	for _, way := range []struct {
@@ -73,10 +83,12 @@ func BenchmarkConsume(b *testing.B) {
 	} {
 		b.Run(way.name, func(b *testing.B) {
 			m := openMarket(b, func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 2000 })
+			m.direct = true
 			m.fill(b.N)
 			b.ResetTimer()
 			way.consume(b, m)
 			b.StopTimer()
+			m.settled()
 			if n := len(m.effects("")); n != b.N {
 				b.Fatalf("%d effects of %d events", n, b.N)
 			}

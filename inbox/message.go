@@ -31,8 +31,9 @@ type Message struct {
 type delivery struct {
 	Message
 	msg      jetstream.Msg
-	number   uint64 // of the delivery
-	attempts int    // that failed
+	number   uint64    // of the delivery
+	kept     time.Time // when its ack deadline was moved last; of keep
+	attempts int       // that failed
 	pauses   *backoff.ExponentialBackOff
 	missing  time.Time // since when it waits for a number before its own; zero: it does not
 }
@@ -43,7 +44,7 @@ func receive(msg jetstream.Msg) (*delivery, error) {
 		return nil, fmt.Errorf("message on %s: %w", msg.Subject(), err)
 	}
 	d := &delivery{
-		msg: msg, number: meta.Sequence.Consumer, attempts: int(meta.NumDelivered) - 1,
+		msg: msg, kept: time.Now(), number: meta.Sequence.Consumer, attempts: int(meta.NumDelivered) - 1,
 		Message: Message{
 			Subject: msg.Subject(), Header: msg.Headers(), Data: msg.Data(), Stream: meta.Stream, StreamSequence: meta.Sequence.Stream,
 		},

@@ -236,7 +236,7 @@ func (r *runner) newPauses() *backoff.ExponentialBackOff {
 
 // keep moves the ack deadline of everything that is here, so that JetStream does not deliver it to somebody else.
 func (r *runner) keep(ctx context.Context, every time.Duration) {
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(every / 2)
 	defer tick.Stop()
 	for {
 		select {
@@ -244,7 +244,12 @@ func (r *runner) keep(ctx context.Context, every time.Duration) {
 			return
 		case <-tick.C:
 		}
+		now := time.Now()
 		for _, d := range r.lanes.all() {
+			if now.Sub(d.kept) < every {
+				continue // most are done before
+			}
+			d.kept = now
 			_ = d.msg.InProgress() // if it does not get through, the event is delivered again, and takes no effect then
 		}
 	}

@@ -30,6 +30,7 @@ type market struct {
 	url    string
 
 	pgProxy, natsProxy *sandbox.Proxy // between a runner of start and the servers
+	direct             bool           // runners of start do without
 }
 
 func openMarket(t testing.TB, change ...func(*jetstream.ConsumerConfig)) *market {
@@ -117,7 +118,11 @@ type running struct {
 // start runs a runner, through the proxies. What cfg leaves out it gets from the market.
 func (m *market) start(cfg Config) *running {
 	m.t.Helper()
-	nc, err := nats.Connect("nats://"+m.natsProxy.Addr(), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	natsURL, pgURL := "nats://"+m.natsProxy.Addr(), strings.Replace(m.url, sandbox.PG(m.t).Addr(), m.pgProxy.Addr(), 1)
+	if m.direct {
+		natsURL, pgURL = m.nc.ConnectedUrl(), m.url
+	}
+	nc, err := nats.Connect(natsURL, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -125,7 +130,7 @@ func (m *market) start(cfg Config) *running {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	config, err := pgxpool.ParseConfig(strings.Replace(m.url, sandbox.PG(m.t).Addr(), m.pgProxy.Addr(), 1))
+	config, err := pgxpool.ParseConfig(pgURL)
 	if err != nil {
 		m.t.Fatal(err)
 	}
