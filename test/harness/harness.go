@@ -256,10 +256,15 @@ type Relay struct {
 // Start runs `relay run` as a process of its own; it is killed at the end of the test.
 func (w *World) Start(flags ...string) *Relay {
 	w.t.Helper()
+	return w.StartCommand(append([]string{"run", "--log-level=debug", "--listen="}, flags...)...)
+}
+
+// StartCommand starts a relay command that goes on until it is told to stop. Its log is all that it prints.
+func (w *World) StartCommand(command ...string) *Relay {
+	w.t.Helper()
 	log := &lockedBuffer{}
 	p, err := sandbox.StartProcess(w.t.Context(), sandbox.ProcessConfig{
-		Args: w.Args(append([]string{"run", "--log-level=debug", "--listen="}, flags...)...), Env: []string{childEnv + "=relay"},
-		Stdout: log, Stderr: log,
+		Args: w.Args(command...), Env: []string{childEnv + "=relay"}, Stdout: log, Stderr: log,
 	})
 	if err != nil {
 		w.t.Fatal(err)
