@@ -223,24 +223,53 @@ func TestPartitionsLeftOver(t *testing.T) {
 				`CREATE TABLE outbox (id uuid, topic text NOT NULL, payload jsonb NOT NULL, created_at timestamptz NOT NULL DEFAULT now()) PARTITION BY RANGE (created_at)`,
 				`CREATE TABLE old PARTITION OF outbox FOR VALUES FROM ('2020-01-01') TO ('2020-01-02')`,
 				`CREATE TABLE older PARTITION OF outbox FOR VALUES FROM ('2019-01-01') TO ('2019-01-02')`,
+				`CREATE TABLE half PARTITION OF outbox FOR VALUES FROM ('2018-01-01') TO ('2018-01-02')`,
 				`CREATE TABLE now PARTITION OF outbox FOR VALUES FROM ('2021-01-01') TO (MAXVALUE)`,
 			}})
 			w.MustDo("slot", "create")
-			for i, day := range []string{"2020-01-01", "2019-01-01"} {
+			for i, day := range []string{"2020-01-01", "2019-01-01", "2018-01-01"} {
 				w.Exec(`INSERT INTO outbox (id, topic, payload, created_at) VALUES ($1, 'order.created', '{}', $2)`, eventID(i+1), day)
 			}
 			// No relay runs, and both partitions leave the table with what they have.
 			w.Exec(`COMMENT ON TABLE old IS 'relay: detached from the outbox, to be dropped'`)
 			w.Exec(`ALTER TABLE outbox DETACH PARTITION old CONCURRENTLY`)
+			halfDetach(t, w, "half")
 			if code, _, stderr := w.Do("outbox", "prune", "--older-than=24h", "--wait=0s"); code != 1 || !strings.Contains(stderr, "has not delivered") {
 				t.Errorf("exit %d: %s", code, stderr)
 			}
 			w.Start()
-			w.ExpectIDs(eventIDs(1, 2)) // of detached tables as well: the row was published when it was written
+			w.ExpectIDs(eventIDs(1, 3)) // of detached tables as well: the row was published when it was written
 			out := w.MustDo("outbox", "prune", "--older-than=24h")
-			if !strings.Contains(out, "partition public.old dropped") || !strings.Contains(out, "partition public.older dropped") {
-				t.Error(out)
+			for _, name := range []string{"old", "older", "half"} {
+				if !strings.Contains(out, "partition public."+name+" dropped") {
+					t.Errorf("%s stays: %s", name, out)
+				}
 			}
 		})
+	}
+}
+
+// halfDetach leaves a partition as a DETACH CONCURRENTLY of a pass leaves it that is interrupted while it waits for others.
+func halfDetach(t *testing.T, w *harness.World, name string) {
+	t.Helper()
+	reader, err := connect(t, w).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reader.Exec(t.Context(), `SELECT count(*) FROM outbox`); err != nil {
+		t.Fatal(err)
+	}
+	w.Exec(`COMMENT ON TABLE ` + name + ` IS 'relay: detached from the outbox, to be dropped'`)
+	w.Exec(`SET lock_timeout = '100ms'`)
+	if _, err := w.Conn.Exec(t.Context(), `ALTER TABLE outbox DETACH PARTITION `+name+` CONCURRENTLY`); err == nil {
+		t.Fatal("it did not wait for the reader")
+	}
+	w.Exec(`RESET lock_timeout`)
+	var pending bool
+	if err := w.Conn.QueryRow(t.Context(), `SELECT inhdetachpending FROM pg_inherits WHERE inhrelid = $1::regclass`, name).Scan(&pending); err != nil || !pending {
+		t.Fatalf("half detached: %t, %v", pending, err)
+	}
+	if err := reader.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
