@@ -75,7 +75,7 @@ func expectLoss(t *testing.T, r *harness.Relay, first, last int) {
 	if n := strings.Count(r.Log(), line); n != 1 {
 		t.Errorf("the log says %d times that the broker has lost events", n)
 	}
-	if want := "first_sequence=" + strconv.Itoa(first) + " last_sequence=" + strconv.Itoa(last) + "\n"; !strings.Contains(r.Log(), want) {
+	if want := "first_sequence=" + strconv.Itoa(first) + " last_sequence=" + strconv.Itoa(last) + " "; !strings.Contains(r.Log(), want) {
 		t.Errorf("the log does not say %s", want)
 	}
 }

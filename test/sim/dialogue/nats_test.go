@@ -2,8 +2,10 @@ package dialogue
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"sort"
@@ -198,8 +200,23 @@ func (x *talk) ask(subject, body string, fields ...string) {
 			object, _ := at.(map[string]any)
 			at = object[name]
 		}
+		if f == "message.hdrs" {
+			at = sortedHeader(at)
+		}
 		x.add("%s %s: %s = %v", subject, body, f, at)
 	}
+}
+
+// sortedHeader is a message's header in an order of its own: the client library writes the lines in that of a map.
+func sortedHeader(encoded any) string {
+	text, _ := encoded.(string)
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(raw)), "\r\n")
+	sort.Strings(lines)
+	return fmt.Sprintf("%q", lines)
 }
 
 // pull reads with a consumer of headers and notes what comes.
