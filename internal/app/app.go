@@ -72,7 +72,8 @@ func (a *app) tree() *cli.Command {
 		Usage: "store the events of a transactional outbox in NATS JetStream, in order and without loss",
 		Flags: a.shared.flags(0),
 		Subcommands: []*cli.Command{
-			a.runCommand(), a.statusCommand(), a.doctorCommand(), a.outboxCommand(), a.slotCommand(), a.streamCommand(), a.versionCommand(),
+			a.runCommand(), a.statusCommand(), a.doctorCommand(), a.tailCommand(), a.outboxCommand(), a.slotCommand(), a.streamCommand(),
+			a.completionCommand(), a.versionCommand(),
 		},
 	}
 	return root

@@ -52,12 +52,14 @@ func (cfg runConfig) run(ctx context.Context) error {
 	defer past.keep(ctx, relay.Status)()
 	stream, forget := newStreamWatch(ctx, func(ctx context.Context) (publisher.Stream, error) { return inspectStream(ctx, cfg.common) })
 	defer forget()
-	defer cfg.serve(listener, newPage(relay, past, trouble, cfg.pageFacts(), stream).over(handler(relay, figures)))()
+	answer := cfg.statusOver(handler(relay, figures), relay.Status, past, trouble)
+	defer cfg.serve(listener, newPage(relay, past, trouble, cfg.pageFacts(), stream).over(answer))()
 	ctx, stop := withSignals(ctx, exitNow)
 	defer stop()
 	cfg.log.Info("relay starts", "version", readVersion().Version, "slot", cfg.slot.Slot, "table", cfg.slot.Table.String(),
 		"stream", cfg.stream, "subject", cfg.subject.String(), "postgres", databaseName(cfg.database), "nats", cfg.nats.Servers())
 	defer old.start(ctx)()
+	defer (&summary{log: cfg.log, status: relay.Status}).start(ctx)()
 	return runError(relay.Run(ctx))
 }
 

@@ -24,19 +24,25 @@ const (
 	codeNoLeader            = "no_leader"
 	codeLagSecondsUnknown   = "lag_seconds_unknown"
 	codePendingUnknown      = "pending_unknown"
+	codePendingEstimated    = "pending_estimated"
+	codeLeaderNotReady      = "leader_not_ready"
+	codeRelayUnreachable    = "relay_unreachable"
+	codeRelayNotLeader      = "relay_not_leader"
+	codeSlotDanger          = "slot_danger"
 	codeLagBytesExceeded    = "lag_bytes_exceeded"
 	codeLagSecondsExceeded  = "lag_seconds_exceeded"
 )
 
 // statusReport is the answer of status. Its keys are stable. What is not known is null, never 0.
 type statusReport struct {
-	Slot    *slotReport   `json:"slot"`
-	Lag     lagReport     `json:"lag"`
-	Pending pendingReport `json:"pending"`
-	Leader  *leaderReport `json:"leader"`
-	Stream  *streamReport `json:"stream"`
-	Verdict string        `json:"verdict"`
-	Reasons []reason      `json:"reasons"`
+	Slot        *slotReport   `json:"slot"`
+	Lag         lagReport     `json:"lag"`
+	Pending     pendingReport `json:"pending"`
+	Leader      *leaderReport `json:"leader"`
+	Stream      *streamReport `json:"stream"`
+	LastFailure *failure      `json:"last_failure"` // of the leader
+	Verdict     string        `json:"verdict"`
+	Reasons     []reason      `json:"reasons"`
 }
 
 type slotReport struct {
@@ -51,6 +57,11 @@ type slotReport struct {
 	RetainedBytes      *int64  `json:"retained_bytes"`
 	Failover           *bool   `json:"failover"`
 	InvalidationReason *string `json:"invalidation_reason"`
+
+	TransactionBytes  *int64   `json:"transaction_bytes"`    // of the retained ones: kept for the oldest running transaction
+	MaxRetainedBytes  *int64   `json:"max_retained_bytes"`   // max_slot_wal_keep_size; null without limit
+	WALBytesPerSecond *float64 `json:"wal_bytes_per_second"` // that the server writes
+	LostInSeconds     *float64 `json:"lost_in_seconds"`      // at that rate, if nothing is confirmed; null if never or not known
 }
 
 type lagReport struct {
@@ -62,6 +73,8 @@ type pendingReport struct {
 	Events           *int64   `json:"events"`
 	Exact            *bool    `json:"exact"`
 	OldestAgeSeconds *float64 `json:"oldest_age_seconds"`
+	AtLeast          *bool    `json:"at_least"` // there may be more
+	Source           *string  `json:"source"`   // confirmed, leader, or rows for an estimate
 }
 
 type leaderReport struct {
@@ -72,6 +85,7 @@ type leaderReport struct {
 	State           *string    `json:"state"`
 	WaitingFor      *string    `json:"waiting_for"`
 	WaitingSince    *time.Time `json:"waiting_since"`
+	URL             *string    `json:"url"` // where it was asked; null if it was not, and the state is that of its session
 }
 
 type streamReport struct {
@@ -127,12 +141,17 @@ func reportSlot(s *slot.Slot) *slotReport {
 	if s == nil {
 		return nil
 	}
-	return &slotReport{
+	r := &slotReport{
 		Name: s.Name, Database: orNil(s.Database), Active: s.Active, ActivePID: s.ActivePID,
 		ConfirmedFlushLSN: stringOrNil(s.ConfirmedFlushLSN), RestartLSN: stringOrNil(s.RestartLSN),
 		WALStatus: orNil(s.WALStatus), SafeWALBytes: s.SafeWALBytes, RetainedBytes: s.RetainedBytes,
 		Failover: s.Failover, InvalidationReason: s.InvalidationReason,
 	}
+	if s.RetainedBytes != nil && s.UnconfirmedBytes != nil {
+		n := max(*s.RetainedBytes-*s.UnconfirmedBytes, 0)
+		r.TransactionBytes = &n
+	}
+	return r
 }
 
 func reportLeader(h *slot.Holder) *leaderReport {

@@ -67,9 +67,12 @@ type reader struct {
 
 // raw returns a setting's text and whether anything but the default gave it.
 func (r *reader) raw(s *setting) (values []string, given bool) {
-	if len(s.given) > 0 {
+	if n := len(s.given); n > 0 {
 		r.sources[s.name] = "--" + s.name
-		return r.nonEmpty(s, "--"+s.name, s.given)
+		if s.repeat {
+			return r.nonEmpty(s, "--"+s.name, s.given)
+		}
+		return r.nonEmpty(s, "--"+s.name, s.given[n-1:]) // the last one counts
 	}
 	for _, name := range s.env {
 		value, ok := r.env[name]

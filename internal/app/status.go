@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,29 +20,45 @@ type thresholds struct {
 	lagBytes *int64
 }
 
+// statusQuestion is what status was told, checked.
+type statusQuestion struct {
+	common
+	limits thresholds
+	relay  relayAddress
+	rates  func(slot.State) walRates // from earlier looks; nil if this is the only one
+}
+
 func (a *app) statusCommand() *cli.Command {
-	lagSeconds := &setting{
-		name: "max-lag-seconds", env: []string{envName("max-lag-seconds")},
-		help: "`seconds` that the relay may be behind. If that cannot be told at once, status waits this long for it to catch up",
+	own := func(name, def, help string) *setting {
+		return &setting{name: name, def: def, help: help, env: []string{envName(name)}}
 	}
-	lagBytes := &setting{
-		name: "max-lag-bytes", env: []string{envName("max-lag-bytes")}, help: "`bytes` of WAL that the relay may be behind, 64MiB say",
-	}
+	relay := own("relay", "http://"+defaultListen, "`URL` of the relay that leads, for its own figures; by default the local port is asked, and nothing said if "+
+		"the leader does not answer there; empty = nobody is asked")
+	relay.optional = true
+	watch := own("watch", "", "look again and again until stopped: a live view on a terminal, else a line (a document with --json) each time")
+	watch.bool = true
+	interval := own("interval", "2s", "`time` between two looks of --watch")
+	lagSeconds := own("max-lag-seconds", "", "`seconds` that the relay may be behind. If that cannot be told at once, status waits this long for it to catch up")
+	lagBytes := own("max-lag-bytes", "", "`bytes` of WAL that the relay may be behind, 64MiB say")
 	groups := groupPostgres | groupTable | groupSlot | groupNATS | groupStream | groupOutput
 	return a.command("status", "say whether all is well, what waits and why; exit code 3 when the verdict is not ok", groups,
-		[]*setting{lagSeconds, lagBytes}, func(ctx context.Context, c common) error {
-			var limits thresholds
+		[]*setting{relay, watch, interval, lagSeconds, lagBytes}, func(ctx context.Context, c common) error {
+			q := statusQuestion{common: c, relay: a.readRelay(relay)}
 			if seconds, given := a.reader.raw(lagSeconds); given {
-				limits.lag = a.readSeconds(lagSeconds, seconds[len(seconds)-1])
+				q.limits.lag = a.readSeconds(lagSeconds, seconds[len(seconds)-1])
 			}
 			if _, given := a.reader.raw(lagBytes); given {
 				n := a.reader.bytes(lagBytes, 0)
-				limits.lagBytes = &n
+				q.limits.lagBytes = &n
 			}
+			live, every := a.reader.flag(watch), a.reader.duration(interval, minWatchInterval)
 			if err := a.checked(); err != nil {
 				return err
 			}
-			return a.status(ctx, c, limits)
+			if live {
+				return a.watchStatus(ctx, q, every)
+			}
+			return a.status(ctx, q)
 		})
 }
 
@@ -59,60 +74,23 @@ func (a *app) readSeconds(s *setting, text string) *time.Duration {
 	return &d
 }
 
-func (a *app) status(ctx context.Context, c common, limits thresholds) error {
-	report, state, asked := a.ask(ctx, c, limits)
-	report.judge()
+func (a *app) status(ctx context.Context, q statusQuestion) error {
+	report, state, asked := q.look(ctx)
 	var err error
-	if c.json {
+	if q.json {
 		err = printJSON(a.stdout, report)
 	} else {
-		err = printStatus(a.stdout, c, report, state)
+		err = printStatus(a.stdout, q.common, report, state)
 	}
 	switch {
 	case err != nil:
 		return err
 	case asked != nil:
-		return &exitError{code: exitFailed, err: asked, try: advice(asked), quiet: !c.json} // the text has said it
+		return &exitError{code: exitFailed, err: asked, try: advice(asked), quiet: !q.json} // the text has said it
 	case report.Verdict != verdictOK:
 		return &exitError{code: exitVerdict, quiet: true}
 	}
 	return nil
-}
-
-// ask asks PostgreSQL and NATS at the same time. The error says that PostgreSQL could not be asked; the report is valid
-// all the same.
-func (a *app) ask(ctx context.Context, c common, limits thresholds) (*statusReport, *slot.State, error) {
-	report := &statusReport{Reasons: []reason{}}
-	var (
-		both      sync.WaitGroup
-		stream    publisher.Stream
-		streamErr error
-		state     slot.State
-	)
-	both.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, questionTimeout)
-		defer cancel()
-		stream, streamErr = inspectStream(ctx, c)
-	})
-	overdue, err := false, withPostgres(ctx, c, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		if state, err = inspect(ctx, conn, c.slot); err != nil {
-			return err
-		}
-		return nil
-	})
-	if err == nil && limits.lag != nil && unconfirmed(state) {
-		overdue, err = waitForLag(ctx, c, state, *limits.lag)
-	}
-	both.Wait()
-	if err != nil {
-		report.add(broken, codePostgresUnreachable, oneLine(err.Error()), advice(err))
-		report.addStream(c, stream, streamErr)
-		return report, nil, err
-	}
-	report.addPostgres(c, &state)
-	report.addLag(&state, limits, overdue)
-	report.addStream(c, stream, streamErr)
-	return report, &state, nil
 }
 
 func inspect(ctx context.Context, conn *pgx.Conn, cfg slot.Config) (slot.State, error) {
@@ -123,10 +101,6 @@ func inspect(ctx context.Context, conn *pgx.Conn, cfg slot.Config) (slot.State, 
 		return state, postgresError("cannot ask PostgreSQL", err)
 	}
 	return state, nil
-}
-
-func unconfirmed(s slot.State) bool {
-	return s.Slot != nil && s.Slot.Active && s.Slot.UnconfirmedBytes != nil && *s.Slot.UnconfirmedBytes > 0 && s.FlushLSN != nil
 }
 
 // waitForLag says whether the WAL that was there at the start is still unconfirmed after limit: then the relay is at
@@ -168,39 +142,39 @@ func (r *statusReport) addPostgres(c common, state *slot.State) {
 		return
 	}
 	r.Slot, r.Leader = reportSlot(s), reportLeader(s.Holder)
+	r.Slot.MaxRetainedBytes = state.MaxSlotWALKeepBytes
 	if r.Leader == nil && s.ActivePID != nil {
 		r.Leader = &leaderReport{PID: *s.ActivePID}
 	}
-	if !s.Active && s.ActivePID == nil && s.Type == "logical" && !s.Lost() && !s.Unfinished() {
+	if !state.InRecovery && !s.Active && s.ActivePID == nil && s.Type == "logical" && !s.Lost() && !s.Unfinished() {
 		r.add(broken, codeNoLeader, fmt.Sprintf("no relay holds the slot %q: nothing is being relayed", s.Name), "relay run")
 	}
 }
 
-// addLag reports what a process other than the leader can know.
-func (r *statusReport) addLag(state *slot.State, limits thresholds, overdue bool) {
-	s := state.Slot
-	if s == nil || s.Type != "logical" {
-		return
-	}
+// addLag says how far behind the relay is. In seconds only the leader knows, unless nothing waits.
+func (r *statusReport) addLag(s *slot.Slot, leader *selfStatus, limits thresholds, overdue bool) {
 	r.Lag.Bytes = s.UnconfirmedBytes
-	switch {
-	case s.UnconfirmedBytes != nil && *s.UnconfirmedBytes == 0:
-		zero, none, exact := 0.0, int64(0), true
-		r.Pending = pendingReport{Events: &none, Exact: &exact, OldestAgeSeconds: &zero}
-		if s.Active {
-			r.Lag.Seconds = &zero
-		} else {
-			r.add(note, codeLagSecondsUnknown, "no relay runs that could say how far behind it is", "")
-		}
+	switch zero := 0.0; {
+	case leader != nil && leader.LagSeconds != nil:
+		r.Lag.Seconds = leader.LagSeconds
+	case s.Active && s.UnconfirmedBytes != nil && *s.UnconfirmedBytes == 0:
+		r.Lag.Seconds = &zero
+	case !s.Active:
+		r.add(note, codeLagSecondsUnknown, "no relay runs that could say how far behind it is", "")
+	case leader != nil:
+		r.add(note, codeLagSecondsUnknown, "PostgreSQL has not told the relay yet that it has nothing more to send", "")
 	default:
-		r.add(note, codePendingUnknown, "WAL is unconfirmed: only the relay itself knows how many events are in it", "")
-		r.add(note, codeLagSecondsUnknown, "only the relay itself knows how old the oldest waiting event is", "")
+		r.add(note, codeLagSecondsUnknown, "only the relay itself knows how old the oldest waiting event is (--relay)", "")
 	}
 	if limits.lagBytes != nil && r.Lag.Bytes != nil && *r.Lag.Bytes > *limits.lagBytes {
 		r.add(behind, codeLagBytesExceeded, fmt.Sprintf("%s of WAL are unconfirmed, over the limit of %s", size(*r.Lag.Bytes), size(*limits.lagBytes)), "")
 	}
-	if overdue {
+	switch {
+	case overdue:
 		r.add(behind, codeLagSecondsExceeded, fmt.Sprintf("what was written %s ago is still unconfirmed", span(*limits.lag)), "")
+	case limits.lag != nil && r.Lag.Seconds != nil && *r.Lag.Seconds > limits.lag.Seconds():
+		r.add(behind, codeLagSecondsExceeded, fmt.Sprintf("the oldest waiting event is %s old, over the limit of %s",
+			span(longTime(*r.Lag.Seconds)), span(*limits.lag)), "")
 	}
 }
 

@@ -24,6 +24,9 @@ func printStatus(w io.Writer, c common, r *statusReport, state *slot.State) erro
 	if r.Slot != nil {
 		fmt.Fprintf(b, "  %-12s %-30s lag %s\n", "waiting", pendingText(r), lagText(r))
 		fmt.Fprintf(b, "  %-12s %-30s %s\n", "WAL held", heldText(r, state), walText(r))
+		if text := lostText(r); text != "" {
+			fmt.Fprintf(b, "  %-12s %s\n", "slot lost", text)
+		}
 	}
 	if s := r.Stream; s != nil {
 		last := "none yet"
@@ -33,6 +36,9 @@ func printStatus(w io.Writer, c common, r *statusReport, state *slot.State) erro
 		fmt.Fprintf(b, "  %-12s %-30s %s, %s\n", "stream",
 			fmt.Sprintf("%s, %s, %s", s.Name, s.Storage, plural(s.Replicas, "replica", "replicas")),
 			plural(int(min(s.Messages, 1<<60)), "message", "messages"), last)
+	}
+	if f := r.LastFailure; f != nil {
+		fmt.Fprintf(b, "  %-12s %s\n", "last failure", failureText(f))
 	}
 	var told string // the same advice twice in a row is given once, at the end
 	tell := func(fix string) {
@@ -76,6 +82,9 @@ func leaderText(r *statusReport, state *slot.State) string {
 	if r.Leader.Since != nil {
 		text += " for " + span(state.At.Sub(*r.Leader.Since))
 	}
+	if r.Leader.URL != nil && r.Leader.State != nil {
+		text += ", " + *r.Leader.State
+	}
 	text += fmt.Sprintf("  (pid %d", r.Leader.PID)
 	if r.Leader.Address != nil {
 		text += " on " + *r.Leader.Address
@@ -84,10 +93,48 @@ func leaderText(r *statusReport, state *slot.State) string {
 }
 
 func pendingText(r *statusReport) string {
-	if r.Pending.Events == nil {
+	p := r.Pending
+	switch {
+	case p.Events == nil && r.Leader != nil && r.Leader.URL == nil:
+		return "not known, ask with --relay"
+	case p.Events == nil:
 		return "not known"
 	}
-	return plural(int(*r.Pending.Events), "event", "events")
+	text := plural(int(*p.Events), "event", "events")
+	switch {
+	case *p.AtLeast && *p.Source == pendingLeader:
+		text += " in the relay, perhaps more in PostgreSQL"
+	case *p.AtLeast:
+		text = "~ " + text + " or more"
+	case !*p.Exact:
+		text = "~ " + text
+	}
+	if p.OldestAgeSeconds != nil && *p.OldestAgeSeconds > 0 {
+		text += ", the oldest " + span(longTime(*p.OldestAgeSeconds))
+	}
+	return text
+}
+
+// lostText says when the slot is lost if nothing more is confirmed.
+func lostText(r *statusReport) string {
+	switch {
+	case r.Slot.LostInSeconds == nil || r.Slot.WALBytesPerSecond == nil:
+		return ""
+	case *r.Slot.LostInSeconds <= 0:
+		return "at the next checkpoint, unless it moves"
+	}
+	return fmt.Sprintf("in %s if nothing is confirmed, at %s of WAL a second", span(longTime(*r.Slot.LostInSeconds)), size(int64(*r.Slot.WALBytesPerSecond)))
+}
+
+func failureText(f *failure) string {
+	text := span(time.Since(f.Last)) + " ago: " + f.Message
+	if f.Reason != nil {
+		text += ": " + *f.Reason
+	}
+	if f.Times > 1 {
+		text += fmt.Sprintf(" (%d times)", f.Times)
+	}
+	return text
 }
 
 func lagText(r *statusReport) string {
