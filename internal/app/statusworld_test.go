@@ -26,12 +26,13 @@ type world struct {
 	conn         *pgx.Conn
 }
 
-func newWorld(t *testing.T) *world {
+// newWorld makes one on the shared servers; more are flags of outbox create.
+func newWorld(t *testing.T, more ...string) *world {
 	t.Helper()
-	return newWorldOn(t, sandbox.Database(t), sandbox.JetStream(t).URL())
+	return newWorldOn(t, sandbox.Database(t), sandbox.JetStream(t).URL(), more...)
 }
 
-func newWorldOn(t *testing.T, database, nats string) *world {
+func newWorldOn(t *testing.T, database, nats string, more ...string) *world {
 	t.Helper()
 	name := sandbox.Name(t)
 	w := &world{t: t, slot: name, stream: strings.ToUpper(name)}
@@ -39,7 +40,7 @@ func newWorldOn(t *testing.T, database, nats string) *world {
 		"DATABASE_URL=" + database, "NATS_URL=" + nats, "RELAY_SLOT=" + w.slot, "RELAY_STREAM=" + w.stream,
 		"RELAY_SUBJECT=" + strings.ToLower(w.stream) + ".{topic}", "RELAY_RELAY=", // another test's relay may have the default port
 	}
-	for _, args := range []string{"outbox create", "slot create", "stream create"} {
+	for _, args := range []string{strings.Join(append([]string{"outbox create"}, more...), " "), "slot create", "stream create"} {
 		w.must(args)
 	}
 	w.database = database
