@@ -63,7 +63,7 @@ type PermanentError struct {
 	advice string
 }
 
-func (e *PermanentError) Error() string { return e.Err.Error() }
+func (e *PermanentError) Error() string { return "cannot use PostgreSQL: " + slot.Reason(e.Err) }
 func (e *PermanentError) Unwrap() error { return e.Err }
 
 // Advice says what to do next.
