@@ -42,7 +42,7 @@ type world struct {
 	skip    map[string]bool // positions that the operator has told to leave out
 	closing atomic.Bool     // no relay starts any more
 	ended   bool            // the slot is lost: relays stop, and that is right
-	pending sync.WaitGroup
+	pending *errands
 
 	trapMu  sync.Mutex
 	onStore []trap
@@ -65,7 +65,7 @@ func newWorld(plan Plan) *world {
 	if err != nil {
 		panic(err)
 	}
-	w := &world{plan: plan, rows: map[string]pgmodel.Row{}, skip: map[string]bool{}, log: history.NewLog(), rng: plan.random(1), slot: slot.Config{Slot: slotName, Publication: slotName, Table: table}}
+	w := &world{plan: plan, rows: map[string]pgmodel.Row{}, skip: map[string]bool{}, log: history.NewLog(), rng: plan.random(1), pending: newErrands(), slot: slot.Config{Slot: slotName, Publication: slotName, Table: table}}
 	w.check = history.NewChecker(w.log, slotName+"@"+pgmodel.System)
 	w.check.Reorders = slices.ContainsFunc(plan.Step, func(s Step) bool { return s.Kind == "foreign" || s.Kind == "foreign-id" })
 	set := plan.Set
