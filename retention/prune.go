@@ -34,8 +34,8 @@ type Result struct {
 var (
 	ErrNoTable       = errors.New("there is no such table")
 	ErrNoCreatedAt   = errors.New("the table has no column created_at: nothing says how old a row is")
-	ErrNoSlot        = errors.New("there is no such slot: nothing says what is delivered")
-	ErrNoPublication = errors.New("there is no such publication: nothing is delivered")
+	ErrNoSlot        = errors.New("there is no such slot of this database: nothing says what is delivered")
+	ErrNoPublication = errors.New("there is no such publication with this table: nothing is delivered")
 	ErrNotConfirmed  = errors.New("the relay has not delivered everything yet: is one running?")
 )
 
@@ -98,7 +98,9 @@ func (p *pruner) settings(ctx context.Context) error {
 }
 
 const beginSQL = `SELECT now(), pg_snapshot_xmin(pg_current_snapshot())::xid::text, pg_current_wal_insert_lsn()::text,
-	(SELECT coalesce((SELECT r.xmin FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = $1::regclass), p.xmin)::text FROM pg_publication p WHERE pubname = $2)`
+	(SELECT coalesce((SELECT r.xmin FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = $1::regclass), p.xmin)::text FROM pg_publication p
+		WHERE pubname = $2 AND pubinsert AND EXISTS (SELECT FROM pg_publication_tables t
+			WHERE t.pubname = p.pubname AND format('%I.%I', t.schemaname, t.tablename)::regclass = $1::regclass))`
 
 // begin draws the line between what a confirmed LSN will stand for and what not.
 func (p *pruner) begin(ctx context.Context) error {
@@ -125,7 +127,8 @@ func (p *pruner) confirmed(ctx context.Context, end pglogrepl.LSN) error {
 	defer limit.Stop()
 	for {
 		var text *string
-		err := p.conn.QueryRow(ctx, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, p.Slot).Scan(&text)
+		err := p.conn.QueryRow(ctx, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots
+			WHERE slot_name = $1 AND database = current_database() AND plugin = 'pgoutput'`, p.Slot).Scan(&text)
 		if errors.Is(err, pgx.ErrNoRows) || err == nil && text == nil {
 			return fmt.Errorf("slot %q: %w", p.Slot, ErrNoSlot)
 		}

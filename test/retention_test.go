@@ -117,6 +117,7 @@ func TestPruneKeepsWhatWasNeverSent(t *testing.T) {
 func TestPruneRefuses(t *testing.T) {
 	t.Parallel()
 	w := harness.New(t, harness.Config{Stream: func(c *jetstream.StreamConfig) { c.Duplicates = time.Hour }})
+	w.Exec(`CREATE TABLE elsewhere (id int); CREATE PUBLICATION other FOR TABLE elsewhere`)
 	for name, c := range map[string]struct {
 		args []string
 		code int
@@ -125,7 +126,8 @@ func TestPruneRefuses(t *testing.T) {
 		"no age":           {nil, 2, "--older-than"},
 		"a short age":      {[]string{"--older-than=30m"}, 1, "rows must stay for the duplicate window"},
 		"no slot":          {[]string{"--older-than=2h", "--slot=nobody"}, 1, "relay slot create"},
-		"no publication":   {[]string{"--older-than=2h", "--publication=nobody"}, 1, "there is no such publication"},
+		"not published":    {[]string{"--older-than=2h", "--publication=other"}, 1, "no such publication with this table"},
+		"no publication":   {[]string{"--older-than=2h", "--publication=nobody"}, 1, "there is no such publication with this table"},
 		"no table":         {[]string{"--older-than=2h", "--table=nothing"}, 1, "there is no such table"},
 		"an age of no use": {[]string{"--older-than=soon"}, 2, "want a time with its unit"},
 	} {
